@@ -18,6 +18,7 @@ import make_explorers
 import make_gallery
 import make_notebooks
 import make_papers
+import make_power
 
 import icllab
 
@@ -27,6 +28,7 @@ make_equations.write(HERE)
 make_explorers.write(HERE)
 make_gallery.write(HERE)
 make_papers.write(HERE)
+make_power.write(HERE)
 make_notebooks.write(HERE)
 
 project = "icl-lab"

@@ -23,6 +23,7 @@ from icllab.models import (
     Joined,
     LinearAttention,
     MinimalHead,
+    MultiHeadLinearAttention,
     Prefixed,
     PromptPerceptron,
     Recurrent,
@@ -170,6 +171,7 @@ def _prefixed():
 
 _EVERY = Joined(answers="every", causal=True, query_is_key=False)
 _LAST = Joined(answers="last", causal=False, query_is_key=True)
+_PREFIX = {"causal": False, "query_is_key": True}
 
 MODELS = {
     "reduced_linear_attention": _reduced,
@@ -182,6 +184,12 @@ MODELS = {
     "transformer_interleaved": lambda: _transformer(Interleaved(), mlp=(8,), norm="pre", positions="learned", length=8),
     "transformer_joined": lambda: _transformer(
         _EVERY, layers=2, norm="post", positions="rotary", weighting="relu", normalisation="examples"
+    ),
+    "transformer_parallel": lambda: _transformer(
+        Interleaved(), mlp=(8,), norm="pre", norm_kind="rms", parallel=True, bias=True, window=3, positions="rotary"
+    ),
+    "multi_head": lambda: MultiHeadLinearAttention.init(
+        dim=4, layers=2, heads=2, rank=2, std=0.5, sign=1, answers="every", normalised=True, **_PREFIX, key=KEY
     ),
     "transformer_last": lambda: _transformer(_LAST, mlp=(), similarity=lambda q, k: -jnp.sum((q - k) ** 2)),
     "prefixed": _prefixed,

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by
     from icllab.models.linear.generalised import GeneralisedAttention
     from icllab.models.linear.linear_attention import LinearAttention
+    from icllab.models.linear.multi_head import MultiHeadLinearAttention
     from icllab.models.linear.scalar_attention import ScalarAttention
-    from icllab.models.networks.attention import Attention
+    from icllab.models.networks.attention import Attention, Rotary
     from icllab.models.networks.classifier import Classifier
     from icllab.models.networks.controls import DeepSets, PromptPerceptron, Recurrent
     from icllab.models.networks.embedding import Embedding, Interleaved, Joined, Tokens
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from icllab.models.networks.transformer import BlockOptions, Transformer
     from icllab.models.pytorch import FromTorch
     from icllab.models.reduced.fitting import ReducedLinearAttention
+    from icllab.models.torch_weights import from_torch
 
 __all__ = [
     "FromTorch",
@@ -45,6 +47,7 @@ __all__ = [
     "Transformer",
     "ablated",
     "edited",
+    "from_torch",
     "reduced",
 ]
 __getattr__, __dir__ = attach(__name__)

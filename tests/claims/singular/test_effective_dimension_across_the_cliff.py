@@ -10,7 +10,8 @@ import pytest
 import xarray as xr
 from judging import judged
 
-from icllab.claims.singular.effective_dimension_across_the_cliff import claim, divergences, measure, ranks
+from icllab.claims.singular import _ranks as ranks
+from icllab.claims.singular.effective_dimension_across_the_cliff import claim, divergences, measure
 from icllab.lab.checks import Outcome
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
@@ -21,37 +22,54 @@ FIXED = {"pairs": 4, "label_count": 16, "dim": 4, "key_width": 3, "nbeta": 72382
 POINT = {"alpha": 3.3, "beta": 2.5, "xi": 4.5}
 
 
-def made_up(rise=0.5, late=0.5, quadrature=1.0, off=0.0, rank=0, flat=1e-15, closed=0.0, logits=1.5, warned=0):
+def made_up(
+    rise=0.5,
+    late=0.5,
+    fine=0.9,
+    coarse=1.2,
+    quadrature=1.0,
+    off=0.0,
+    rank=0,
+    flat=1e-15,
+    closed=0.0,
+    logits=1.5,
+    warned=0,
+):
     rng = np.random.default_rng(0)
     point = np.array([POINT[name] for name in POINT])
     sizes = {"pairs": 4, "labels": 16}
     steep = np.linalg.eigvalsh(induction_landscape.fisher_information(**POINT, **sizes)).clip(0)
     own = (steep / (steep + np.array(RESOLUTIONS)[:, None])).sum(1)
-    dimension = np.full((4, SEEDS, 4, 2), np.nan)
+    count = len(claim.MODELS)
+    dimension = np.full((count, SEEDS, 4, 2), np.nan)
     for m, name in enumerate(claim.MODELS):
         if name != "attention":
             dimension[m] = own * (1 + closed)
     dimension[1, :, 0], dimension[1, :, 2] = dimension[1, :, 1] - rise, late * dimension[1, :, 1]
-    dimension[3, :, 2] = late * dimension[3, :, 1]
-    dimension[1:] *= 1 + 0.001 * rng.normal(size=(3, SEEDS, 4, 1))
+    dimension[3:, :, 2] = late * dimension[3:, :, 1]
+    dimension[3:, :, 0] = dimension[3:, :, 1] / np.array([fine, coarse])
+    dimension[1:] *= 1 + 0.001 * rng.normal(size=(count - 1, SEEDS, 4, 1))
     known = np.array([4.9106, 6.0, 6.9106, 7.5])
-    coefficient = np.full((4, SEEDS, 4), np.nan)
+    coefficient = np.full((count, SEEDS, 4), np.nan)
     coefficient[2] = known + off + 0.01 * rng.normal(size=(SEEDS, 4))
     stage = np.arange(4.0)
     dims = ("model", "seed", "stage")
     dataset = xr.Dataset(
         {
-            "strengths": ((*dims, "strength"), np.broadcast_to(point, (4, SEEDS, 4, 3))),
+            "strengths": ((*dims, "strength"), np.broadcast_to(point, (count, SEEDS, 4, 3))),
             "effective_dimension": ((*dims, "resolution"), dimension),
-            "logit_dimension": ((*dims, "resolution"), dimension * np.array([1, logits, 1, 1])[None, None, :, None]),
+            "logit_dimension": (
+                (*dims, "resolution"),
+                dimension[:, :, :1] * np.array([1, logits, 1, 1])[None, None, :, None],
+            ),
             "resolved_coefficient": ((*dims, "resolution"), quadrature * dimension / 2),
             "resolved_coefficient_error": ((*dims, "resolution"), 0.001 * dimension),
-            "flat_share": (dims, np.full((4, SEEDS, 4), flat)),
+            "flat_share": (dims, np.full((count, SEEDS, 4), flat)),
             "learning_coefficient": (dims, coefficient),
-            "learning_coefficient_error": (dims, np.full((4, SEEDS, 4), 0.01)),
-            "learned_rank": (dims, np.broadcast_to(stage + rank * (stage == 1), (4, SEEDS, 4))),
-            "sampler_warnings": (dims, np.full((4, SEEDS, 4), float(warned))),
-            "label_loss": (dims, np.full((4, SEEDS, 4), 0.01)),
+            "learning_coefficient_error": (dims, np.full((count, SEEDS, 4), 0.01)),
+            "learned_rank": (dims, np.broadcast_to(stage + rank * (stage == 1), (count, SEEDS, 4))),
+            "sampler_warnings": (dims, np.full((count, SEEDS, 4), float(warned))),
+            "label_loss": (dims, np.full((count, SEEDS, 4), 0.01)),
         },
         coords={"model": list(claim.MODELS), "stage": np.arange(4), "resolution": RESOLUTIONS, "strength": list(POINT)},
         attrs={"configuration": json.dumps({"fixed": FIXED})},
@@ -77,8 +95,10 @@ def names(dataset):
     ("changes", "found"),
     [
         ({"rise": 0.1}, {"rise"}),
-        ({"late": 1.2}, {"fall"}),
+        ({"late": 1.2}, {"fall", "late"}),
         ({"late": 0.97}, {"fall"}),
+        ({"fine": 1.1}, {"fine"}),
+        ({"coarse": 0.9}, {"coarse"}),
         ({"quadrature": 1.3}, {"quadrature"}),
         ({"closed": 0.2}, {"closed_form"}),
         ({"flat": 1e-3}, {"two_numbers"}),
@@ -151,7 +171,7 @@ def test_rows_have_the_nonzero_spectrum_of_both_metrics():
 
 def test_plateaus_have_the_exact_losses_and_the_ranks():
     """Descent passes each saddle; a machine's best matrix has the least loss there is."""
-    machine = ranks.Machine.init(3, 2, 2)
+    machine = ranks.Machine.init(3, 2, (1.0, 0.5))
     levels, singular = machine.plateau_losses(2)
     np.testing.assert_allclose(levels[0], float(jnp.mean(machine.label**2) / 2), rtol=1e-12)
     design = (machine.query[:, :, None] * machine.context[:, None]).reshape(len(machine.label), -1)
@@ -176,10 +196,10 @@ def test_models_and_seeds_have_keys_of_their_own(monkeypatch):
 
     def noted(point, seed, key, **how):
         keys.append(tuple(jax.random.key_data(key).tolist()))
-        return {}
+        return {0: {}}
 
     for model in claim.MODELS:
-        monkeypatch.setattr(measure, model, noted)
+        monkeypatch.setattr(measure, model.split()[0], noted)
         point = SimpleNamespace(model=model, stage=("end",), resolution=(1e-3,), strength=("beta",), seed=(0, 1))
         measure.measure(point, key=jax.random.key(0))
     assert len(set(keys)) == len(keys) == 2 * len(claim.MODELS)
@@ -200,7 +220,7 @@ def test_of_a_network_loss_and_dimensions_are_those_of_its_stages(monkeypatch):
     monkeypatch.setattr(measure.icl, "fit", fit)
     monkeypatch.setattr(measure, "stages", lambda losses, pairs: seen.append(losses) or [2, 0])
     point = SimpleNamespace(network_steps=50, network_rate=0.1, network_prompts=4, resolution=(1e-9, 1e9))
-    found = measure.network(point, 0, jax.random.key(0), logits=False)
+    found = measure.network(point, 0, jax.random.key(0), dim=8, logits=False)
     (losses,) = seen
     assert len(losses) == 3
     assert len(set(losses)) == 3
@@ -209,3 +229,16 @@ def test_of_a_network_loss_and_dimensions_are_those_of_its_stages(monkeypatch):
         fine, coarse = one["effective_dimension"]
         assert 4 - 1e-3 < fine < 4 * 6 + 1e-3
         assert coarse < 1e-3
+
+
+def test_controls_turn_the_stages_and_draw_the_items(monkeypatch):
+    """Backwards, the last stage is the first; with random items the landscape's cell is a head's."""
+    monkeypatch.setattr(
+        measure, "head", lambda point, seed, key, **how: {s: {"label_loss": s + point.localization} for s in (0, 1, 2)}
+    )
+    point = SimpleNamespace(
+        model="landscape", stage=(0, 1, 2), resolution=(1e-3,), strength=("beta",), seed=(0,), localization=9.0
+    )
+    for options, known in (({}, [9, 10, 11]), ({"backwards": True}, [11, 10, 9]), ({"wide": True}, [1, 2, 3])):
+        found = measure.measure(point, key=jax.random.key(0), items=True, **options)
+        assert found["label_loss"][1][0].tolist() == known

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from icllab import diagnostics, tasks
+from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
@@ -74,3 +75,30 @@ def test_weights_that_are_written_elsewhere_have_the_cosine_of_the_turn(compared
     assert float(result["best_step_gap"]) > 0.1
     assert float(result["random_cosine"]) == pytest.approx(DIM**-0.5)
     assert diagnostics.gradient_step_comparison is gradient_step_comparison
+
+
+def test_other_contexts_can_be_given_and_are_compared_in_their_order():
+    """Of h and its own step the cosine is 1; of others it is that of the two closed forms."""
+    with jax.enable_x64(True):
+        task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=4)
+        model = FastWeights(jnp.eye(DIM), jnp.eye(DIM), jnp.zeros(DIM), normalised=True)
+        context, others = regression((5,), 1), regression((3, 5), 7)
+        options = {"key": jax.random.key(0), "queries": regression((40, 1), 2), "subspace": lambda m: m.slow}
+        result = gradient_step_comparison(model, task, context, draws=others, **options).sel(gradient="examples")
+
+        def written(x, y):
+            return np.asarray(y)[:-1] @ np.asarray(x)[:-1]
+
+        h = written(context.x, context.y)
+        rows = [written(x, y) for x, y in zip(others.x, others.y, strict=True)]
+        expected = [h @ row / np.linalg.norm(h) / np.linalg.norm(row) for row in rows]
+        np.testing.assert_allclose(result["other_cosine"], expected, atol=1e-9)
+        x = np.asarray(regression((40, 1), 2).x)[:, 0]
+        fitted, held_out = x[:20], x[20:]
+        for row, gap in zip(rows, result["other_best_step_gap"].values, strict=True):
+            step = max((fitted @ row) @ (fitted @ h) / np.sum((fitted @ row) ** 2), 0)
+            assert gap == pytest.approx(
+                np.sum((held_out @ (h - step * row)) ** 2) / np.sum((held_out @ h) ** 2), rel=1e-6
+            )
+        with pytest.raises(InputError, match="draws: expected stacked RegressionPrompts, or their number, got 'list'"):
+            gradient_step_comparison(model, task, context, draws=[context], **options)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.models import Attention, Interleaved, Joined
+from icllab.models import Attention, Interleaved, Joined, Rotary
 from icllab.models.networks.attention import masked_softmax, rotated
 
 WIDTH, HEADS, DIM = 6, 2, 3
@@ -156,7 +156,7 @@ def test_a_token_that_sees_nothing_collects_nothing(getkey):
 def test_rotation_makes_products_depend_on_the_difference_of_places():
     q, k = np.random.default_rng(0).normal(size=(2, 1, 2, 6))
     places = np.array([3, 12, 0, 1, 10])
-    turn = jax.jit(lambda x: rotated(jnp.broadcast_to(x, (len(places), 2, 6)), places))
+    turn = jax.jit(lambda x: rotated(jnp.broadcast_to(x, (len(places), 2, 6)), places, Rotary()))
     of_q, of_k = (dict(zip(places, np.asarray(turn(x)), strict=True)) for x in (q, k))
 
     def product(a, b):
@@ -168,6 +168,16 @@ def test_rotation_makes_products_depend_on_the_difference_of_places():
     # The first pair of coordinates turns by one radian a place.
     turned = np.asarray(turn(np.eye(6)[:1, None]))[3, 0]
     np.testing.assert_allclose(turned, [np.cos(1), 0, 0, np.sin(1), 0, 0], atol=1e-15)
+
+
+def test_every_pair_of_coordinates_turns_at_its_own_frequency():
+    """As a complex number that is multiplied by exp(i theta place), theta = 10000^(-2c/dim)."""
+    dim, places = 8, np.array([0, 1, 7, 40])
+    x = np.random.default_rng(1).normal(size=(len(places), 1, dim))
+    turned = np.asarray(rotated(jnp.asarray(x), places))
+    frequencies = 10000.0 ** (-2 * np.arange(dim // 2) / dim)
+    wanted = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * places[:, None, None] * frequencies)
+    np.testing.assert_allclose(turned[..., :4] + 1j * turned[..., 4:], wanted, atol=1e-6)
 
 
 def test_the_law_of_the_weights(getkey):
@@ -184,7 +194,7 @@ def test_the_law_of_the_weights(getkey):
         ({"heads": 4}, "heads: expected a divisor of the width 6, got 4; or give the head's dimension, dim="),
         ({"weighting": "softmx"}, "weighting: expected linear, relu, exponential, softmax or a function, got 'softmx'"),
         ({"normalisation": "length"}, "unknown normalisation 'length'; known: examples, none"),
-        ({"rotary": True}, "dim: expected an even head dimension for rotary positions, got 3"),
+        ({"rotary": Rotary()}, "dim: expected an even number of rotated coordinates, at most 3 of a head, got 3"),
     ],
 )
 def test_bad_fields_are_refused(fields, message, getkey):

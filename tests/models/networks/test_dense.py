@@ -138,5 +138,20 @@ def test_a_perceptron_is_its_layers(getkey):
 def test_an_unknown_activation_is_answered_with_the_nearest(getkey):
     with pytest.raises(InputError, match="unknown activation 'gelo'; did you mean 'gelu'"):
         activation("gelo")
-    with pytest.raises(InputError, match="unknown activation 'sin'; known: gelu, linear, relu, tanh"):
+    with pytest.raises(InputError, match="unknown activation 'sin'; known: exact_gelu, gelu, linear, relu, tanh"):
         Perceptron(1, (), 1, nonlinearity="sin", key=getkey())
+
+
+def test_numbers_of_two_precisions_are_promoted_as_by_a_matrix_product():
+    """Forward and gradient, under vmap too: float32 prompts meet float64 weights."""
+    rng = np.random.default_rng(0)
+    x, weight = rng.normal(size=(2, 3, 4)).astype(np.float32), rng.normal(size=(4, 5))
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+
+        def total(f):
+            return jax.grad(lambda x, w: jnp.sum(jax.vmap(f, (0, None))(x, w) ** 2), (0, 1))(jnp.asarray(x), weight)
+
+        assert product(jnp.asarray(x), jnp.asarray(weight)).dtype == np.float64
+        for ours, known in zip(total(product), total(jnp.matmul), strict=True):
+            assert ours.dtype == known.dtype
+            np.testing.assert_allclose(ours, known, rtol=1e-6 if known.dtype == np.float32 else 1e-12)

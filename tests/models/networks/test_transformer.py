@@ -16,8 +16,10 @@ from icllab.core.prompt import RegressionPrompt, TokenPrompt
 from icllab.diagnostics.contexts.lens import residual_stream
 from icllab.models import BlockOptions, Interleaved, Joined, Prefixed, Tokens, Transformer, edited
 from icllab.models.contexts.prefixes import after
+from icllab.models.networks.attention import Rotary
+from icllab.models.networks.norms import LayerNorm, RMSNorm
 from icllab.models.networks.parameters import parameter_count
-from icllab.models.networks.transformer import LayerNorm, TiedReadout
+from icllab.models.networks.transformer import TiedReadout
 from icllab.tasks import RepeatedTokens
 
 BLOCK = BlockOptions(heads=2, mlp=(5,), norm="pre")
@@ -70,9 +72,42 @@ def numbers(x):
     return np.asarray(x, np.float64)
 
 
-def layer_norm(norm, x):
-    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+def normed(norm, x):
+    if isinstance(norm, RMSNorm):
+        return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + norm.epsilon) * numbers(norm.scale)
+    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + norm.epsilon)
     return x * numbers(norm.scale) + numbers(norm.shift)
+
+
+def turned(x, place, rotary):
+    """Complex numbers times phases: pairs are real and imaginary parts."""
+    size = rotary.dim or x.shape[-1]
+    first, second = np.arange(size).reshape(2, -1) if rotary.pairs == "halves" else np.arange(size).reshape(-1, 2).T
+    phases = np.exp(1j * place[:, None] * rotary.base ** (-2 * np.arange(size // 2) / size))
+    pairs = (x[..., first] + 1j * x[..., second]) * phases[:, None]
+    x = x.copy()
+    x[..., first], x[..., second] = pairs.real, pairs.imag
+    return x
+
+
+def attended(a, layout, seen):
+    q, k, v = (np.einsum("iw,whd->ihd", seen, numbers(w)) for w in (a.query, a.key, a.value))
+    if a.biases:
+        q, k, v = (part + numbers(bias) for part, bias in zip((q, k, v), a.biases[:3], strict=True))
+    if a.rotary:
+        q, k = (turned(part, layout.place, a.rotary) for part in (q, k))
+    visible = layout.visible & (layout.place[:, None] - layout.place < (a.window or np.inf))
+    pattern = np.where(visible, np.exp(a.scale * np.einsum("ihd,jhd->hij", q, k)), 0)
+    pattern = pattern / np.maximum(pattern.sum(axis=2, keepdims=True), 1e-300)
+    y = np.einsum("hij,jhd,hdw->iw", pattern, v, numbers(a.output))
+    return y + numbers(a.biases.output) if a.biases else y
+
+
+def dense(mlp, seen):
+    *inner, last = mlp.layers
+    for layer in inner:
+        seen = np.maximum(seen @ numbers(layer.weight) + numbers(layer.bias), 0)
+    return seen @ numbers(last.weight) + numbers(last.bias)
 
 
 def by_formula(model, prompt):
@@ -80,25 +115,16 @@ def by_formula(model, prompt):
     layout = model.embedding.arrangement.layout(prompt.positions)
     x = numbers(embedded(model, prompt))
     for block in model.blocks:
-        a = block.attention
+        before = x
         for part in ("attention", "mlp"):
             if part == "mlp" and block.mlp is None:
                 continue
             norm = block.norms[part == "mlp"] if block.norms else None
-            seen = layer_norm(norm, x) if block.norm == "pre" else x
-            if part == "mlp":
-                *inner, last = block.mlp.layers
-                for layer in inner:
-                    seen = np.maximum(seen @ numbers(layer.weight) + numbers(layer.bias), 0)
-                x = x + seen @ numbers(last.weight) + numbers(last.bias)
-            else:
-                q, k, v = (np.einsum("iw,whd->ihd", seen, numbers(w)) for w in (a.query, a.key, a.value))
-                scores = a.scale * np.einsum("ihd,jhd->hij", q, k)
-                pattern = np.where(layout.visible, np.exp(scores), 0)
-                pattern = pattern / np.maximum(pattern.sum(axis=2, keepdims=True), 1e-300)
-                x = x + np.einsum("hij,jhd,hdw->iw", pattern, v, numbers(a.output))
-            x = layer_norm(norm, x) if block.norm == "post" else x
-    x = layer_norm(model.final_norm, x) if model.final_norm else x
+            seen = before if block.parallel else x
+            seen = normed(norm, seen) if block.norm == "pre" else seen
+            x = x + (dense(block.mlp, seen) if part == "mlp" else attended(block.attention, layout, seen))
+            x = normed(norm, x) if block.norm == "post" else x
+    x = normed(model.final_norm, x) if model.final_norm else x
     return (x[layout.read] @ numbers(model.readout.weight) + numbers(model.readout.bias))[:, 0]
 
 
@@ -111,6 +137,16 @@ def by_formula(model, prompt):
         (joined(query_is_key=True), {"norm": "pre", "mlp": (5, 4)}),
         (joined("last", causal=False, query_is_key=True), {"norm": "post", "layers": 1, "mlp": None}),
         (joined("last"), {"norm": "none", "width": None, "head_dim": 3, "positions": "one_hot", "length": 4}),
+        (
+            Interleaved(),
+            {"norm": "pre", "norm_kind": "rms", "epsilon": 0.1, "window": 3, "positions": "rotary", "head_dim": 6}
+            | {"rotary": Rotary(base=100.0, dim=4, pairs="adjacent")},
+        ),
+        (
+            Interleaved(),
+            {"norm": "pre", "parallel": True, "bias": True, "positions": "rotary", "head_dim": 6}
+            | {"rotary": Rotary(base=50.0, dim=4)},
+        ),
     ],
 )
 def test_it_is_its_formula(arrangement, fields, prompt):

@@ -1,5 +1,6 @@
 """Comparison of the map of a context with a step of gradient descent on that context."""
 
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -8,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy.optimize import minimize_scalar
 
-from icllab.core.errors import require_integer, require_key
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses
 from icllab.diagnostics.behaviour.answers import sample_prompts
@@ -19,9 +19,11 @@ from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.map_tests import fit_map, ratio_of_means
 from icllab.diagnostics.contexts.queries import answers_alone
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, unused_parameters
-from icllab.diagnostics.contexts.subspaces import Where, inner, norm, subtract, with_parameters
+from icllab.diagnostics.contexts.subspaces import Where, subtract, with_parameters
 
 GRADIENTS = ("answer", "sequence", "examples")
+GOLDEN = (5**0.5 - 1) / 2
+SECTIONS = 40  # after which an interval is 4e-9 of what it was
 
 
 def gradient_step_comparison(
@@ -33,7 +35,7 @@ def gradient_step_comparison(
     key: PRNGKeyArray,
     queries: int | Any = 256,
     query_length: int = 1,
-    draws: int = 8,
+    draws: int | Any = 8,
     solver: MapSolver | None = None,
 ) -> xr.Dataset:
     r"""Compare the weight change of a context map with gradient steps on the context.
@@ -55,7 +57,7 @@ def gradient_step_comparison(
         queries: Number of queries for the fit and the choice of the step, and the same number held out; or prompts
             stacked on a leading axis, half of them for the fit.
         query_length: Number of positions of a query.
-        draws: Number of other contexts, at least 2.
+        draws: Number of other contexts, at least 2; or other contexts, as prompts stacked on a leading axis.
         solver: Options of the fit.
 
     Returns:
@@ -70,44 +72,45 @@ def gradient_step_comparison(
     Derived: docs/context-map.md, A gradient step.
     """
     require_key(key)
-    require_integer("draws", draws, least=2)
     map_solver = MapSolver() if solver is None else solver
     case, query_set = nulls.context_case(
         model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
     )
     unused_parameters(case.fit, query_length)
+    others = _other_contexts(context, task, draws, jax.random.fold_in(key, 1))
     own_map = fit_map(case, map_solver)
     change = subtract(own_map.solution.free, case.fit.free)
-    prompts = _other_contexts(context, task, draws, jax.random.fold_in(key, 1))
-    contexts = [context, *(jax.tree.map(lambda leaf, i=i: leaf[i], prompts) for i in range(draws))]
-
     held_out = eqx.tree_at(lambda fit: (fit.queries, fit.targets), case.fit, (query_set.held_out, case.held_out))
-    before = _divergences(held_out, case.fit.free)
-    cosines, gaps, errors, steps = (np.empty((len(GRADIENTS), len(contexts))) for _ in range(4))
-    for j, prompt in enumerate(contexts):
-        slopes = gradients(model, case.fit.mask, task, prompt)
-        for i, name in enumerate(GRADIENTS):
-            down = jax.tree.map(jnp.negative, slopes[name])
-            size = norm(down) * norm(change)
-            cosines[i, j] = inner(down, change) / size if size > 0 else np.nan
-            steps[i, j] = _best_step(case.fit, down, norm(change))
-            after = _divergences_after_step(held_out, down, jnp.asarray(steps[i, j], held_out.targets.dtype))
-            gaps[i, j], errors[i, j] = ratio_of_means(after, before)
+    own = gradients(model, case.fit.mask, task, context)
+    slopes = jax.tree.map(
+        lambda first, rest: jnp.concatenate([first[None], rest]),
+        own,
+        _stacked_gradients(model, case.fit.mask, task, others),
+    )
+    before, after_map = (np.asarray(_divergences(held_out, free)) for free in (case.fit.free, own_map.solution.free))
+
+    rows: dict[str, list[Any]] = {"cosine": [], "best_step_gap": [], "best_step": []}
+    errors = []
+    for name in GRADIENTS:
+        cosines, steps, after = map(np.asarray, _along(case.fit, held_out, change, slopes[name]))
+        gaps = np.array([ratio_of_means(row, before) for row in after])
+        for row, values in zip(rows.values(), (cosines, gaps[:, 0], steps), strict=True):
+            row.append(values.astype(float))
+        errors.append(gaps[0, 1])
+    tables = {name: np.array(values) for name, values in rows.items()}
     count = sum(leaf.size for leaf in jax.tree.leaves(change))
-    gap = _divergences(held_out, own_map.solution.free)
     variables = {
-        "cosine": ("gradient", cosines[:, 0]),
-        "best_step_gap": ("gradient", gaps[:, 0]),
-        "best_step_gap_error": ("gradient", errors[:, 0]),
-        "best_step": ("gradient", steps[:, 0]),
-        "other_cosine": (("gradient", "draw"), cosines[:, 1:]),
-        "other_best_step_gap": (("gradient", "draw"), gaps[:, 1:]),
-        "gap": float(gap.mean() / before.mean()),
+        **{name: ("gradient", table[:, 0]) for name, table in tables.items()},
+        "best_step_gap_error": ("gradient", np.array(errors)),
+        "other_cosine": (("gradient", "draw"), tables["cosine"][:, 1:]),
+        "other_best_step_gap": (("gradient", "draw"), tables["best_step_gap"][:, 1:]),
+        "gap": float(after_map.mean() / before.mean()),
         "random_cosine": count**-0.5,
         "converged": own_map.converged,
     }
     attributes = query_set.description | {"method": own_map.method}
-    return xr.Dataset(variables, coords={"gradient": list(GRADIENTS), "draw": np.arange(draws)}, attrs=attributes)
+    draw = np.arange(tables["cosine"].shape[1] - 1)
+    return xr.Dataset(variables, coords={"gradient": list(GRADIENTS), "draw": draw}, attrs=attributes)
 
 
 @eqx.filter_jit
@@ -115,6 +118,7 @@ def gradients(model: Any, mask: Any, task: AbstractTask, context: Any) -> dict[s
     """The three gradients of the loss on a context with respect to the chosen weights."""
     last = context.length - 1
     whole = context.alone(last, size=last + 1)
+    each = jax.tree.map(lambda *rows: jnp.stack(rows), *(context.alone(i) for i in range(last + 1)))
 
     def at(network: Any, prompt: Any) -> Array:
         return position_losses(task, network(prompt), prompt)[-1]
@@ -125,39 +129,73 @@ def gradients(model: Any, mask: Any, task: AbstractTask, context: Any) -> dict[s
         return jnp.sum(jnp.stack([at(network, context.alone(i, size=i + 1)) for i in range(last + 1)]))
 
     def examples(network: Any) -> Float[Array, ""]:
-        return jnp.sum(jnp.stack([at(network, context.alone(i)) for i in range(last + 1)]))
+        return jnp.sum(jax.vmap(lambda prompt: at(network, prompt))(each))
 
     losses = {"answer": lambda network: at(network, whole), "sequence": sequence, "examples": examples}
     free = eqx.filter(model, mask)
     return {name: jax.grad(lambda f, loss=loss: loss(eqx.combine(f, model)))(free) for name, loss in losses.items()}
 
 
-def _other_contexts(context: Any, task: AbstractTask, count: int, key: PRNGKeyArray) -> Any:
-    """Other contexts from the task, of the same length if the task's prompts are long enough."""
-    prompts = sample_prompts(task, key=key, prompts=count)
+@eqx.filter_jit
+def _stacked_gradients(model: Any, mask: Any, task: AbstractTask, contexts: Any) -> dict[str, Any]:
+    return jax.lax.map(lambda context: gradients(model, mask, task, context), contexts)
+
+
+def _other_contexts(context: Any, task: AbstractTask, count: int | Any, key: PRNGKeyArray) -> Any:
+    """Other contexts, stacked: given, or from the task, of the same length if its prompts are long enough."""
+    if not isinstance(count, Integral):
+        if not isinstance(count, type(context)):
+            raise expected("draws", f"stacked {type(context).__name__}s, or their number", type(count).__name__)
+        require_integer("draws", len(jax.tree.leaves(count)[0]), least=2)
+        return count
+    require_integer("draws", count, least=2)
+    prompts = sample_prompts(task, key=key, prompts=int(count))
     prompt = jax.tree.map(lambda leaf: leaf[0], prompts)
     size = min(context.positions, prompt.positions)
     return jax.vmap(lambda prompt: prompt.alone(prompt.positions - 1, size=size))(prompts)
 
 
-def _best_step(fit: MapFit, down: Any, scale: float) -> float:
-    """The step of least divergence on the fitted queries; 0 if every step increases it."""
-    size = norm(down)
-    if not (size > 0 and scale > 0):
-        return 0.0
-    unit = scale / size
+@eqx.filter_jit
+def _along(fit: MapFit, held_out: MapFit, change: Any, slopes: Any) -> tuple[Array, Array, Array]:
+    """Cosine with the change, best step, and held-out divergences after it, of descent along each of several slopes."""
+    change_norm = _norm(change)
 
-    def mean_divergence(step: float) -> float:
-        return float(_divergences_after_step(fit, down, jnp.asarray(step * unit, fit.targets.dtype)).mean())
+    def along(slope: Any) -> tuple[Array, Array, Array]:
+        down = jax.tree.map(jnp.negative, slope)
+        size = _norm(down)
+        moves = (size > 0) & (change_norm > 0)
+        product = sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(down), jax.tree.leaves(change), strict=True))
+        cosine = jnp.where(moves, product / jnp.where(moves, size * change_norm, 1), jnp.nan)
+        step = jnp.where(moves, _best_step(fit, down, change_norm / jnp.where(moves, size, 1)), 0)
+        return cosine, step, _divergences_after_step(held_out, down, step)
 
-    grid = np.concatenate([[0.0], 2.0 ** np.arange(-10, 4.5, 0.5)])
-    values = [mean_divergence(step) for step in grid]
-    best = int(np.nanargmin(values))
-    if best == 0:
-        return 0.0
-    low, high = grid[best - 1], grid[min(best + 1, len(grid) - 1)]
-    finer = minimize_scalar(mean_divergence, bounds=(low, high), method="bounded", options={"xatol": 1e-9 * high})
-    return unit * float(finer.x if finer.fun < values[best] else grid[best])  # pyright: ignore[reportAttributeAccessIssue]
+    return jax.lax.map(along, slopes)
+
+
+def _best_step(fit: MapFit, down: Any, unit: Array) -> Array:
+    """The step of least divergence on the fitted queries: the best of a grid, then golden sections; 0 if none helps."""
+
+    def mean_divergence(step: Array) -> Array:
+        return jnp.mean(_divergences_after_step(fit, down, step * unit))
+
+    grid = jnp.asarray(np.concatenate([[0.0], 2.0 ** np.arange(-10, 4.5, 0.5)]), fit.targets.dtype)
+    values = jax.lax.map(mean_divergence, grid)
+    best = jnp.nanargmin(values)
+
+    def narrower(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        nearer = mean_divergence(left) < mean_divergence(right)
+        return jnp.where(nearer, low, left), jnp.where(nearer, right, high)
+
+    ends = grid[jnp.maximum(best - 1, 0)], grid[jnp.minimum(best + 1, len(grid) - 1)]
+    finer = jnp.mean(jnp.stack(jax.lax.fori_loop(0, SECTIONS, narrower, ends)))
+    step = jnp.where(mean_divergence(finer) < values[best], finer, grid[best])
+    return unit * jnp.where(best == 0, 0, step)
+
+
+def _norm(tree: Any) -> Array:
+    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
 
 
 def _divergences(fit: MapFit, free: Any) -> np.ndarray:
@@ -165,7 +203,6 @@ def _divergences(fit: MapFit, free: Any) -> np.ndarray:
     return np.asarray(divergence(fit.kind, fit.targets, answers), np.float64)
 
 
-@eqx.filter_jit
 def _divergences_after_step(fit: MapFit, down: Any, step: Array) -> Float[Array, " query"]:
     """Divergence of every query after a step."""
     free = jax.tree.map(lambda leaf, d: leaf + step * d, fit.free, down)

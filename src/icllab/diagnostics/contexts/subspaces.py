@@ -52,12 +52,6 @@ def norm(tree: Any) -> float:
     return float(np.sqrt(sum(np.sum(np.asarray(leaf, np.float64) ** 2) for leaf in jax.tree.leaves(tree))))
 
 
-def inner(left: Any, right: Any) -> float:
-    """Inner product of two trees of one structure, in float64."""
-    pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
-    return float(sum(np.sum(np.asarray(a, np.float64) * np.asarray(b, np.float64)) for a, b in pairs))
-
-
 def subtract(left: Any, right: Any) -> Any:
     """Left tree minus right tree."""
     return jax.tree.map(lambda a, b: a - b, left, right)

@@ -14,7 +14,8 @@ t = T/5 to T the curve lies on the plateau's side of its chord s(t), by the *con
 
 .. math:: A = \frac{1}{T - T/5}\int_{T/5}^T \frac{v(t) - s(t)}{v(T/5) - v(T)}\,dt,
 
-which is 1/2 for a jump and at most 0 for every convex fall: power laws, exponentials and their sums.
+which is 1/2 for a jump and at most 0 for every convex fall: power laws, exponentials and their sums. The chord ends in
+means over records around T/5 and around T: the first record beyond the level is there by its noise.
 :func:`change_points <icllab.diagnostics.curves.breakpoints.change_points>` compares breaks with smooth curves.
 """
 
@@ -29,8 +30,9 @@ from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.curves.survival import kaplan_meier
 
-EARLY, AROUND = 0.2, 0.25  # start of the chord over the transition time; half-width of its average over that start
+EARLY, AROUND = 0.2, 0.25  # start of the chord over the transition time; half-width of its ends over their times
 ABRUPT = 0.1  # smallest concavity of an abrupt curve; an exponential with 10 to 90 % in a factor of ten has .04
+CLEAR = 2.0  # smallest concavity of an abrupt curve in standard errors
 NOISE = 5.0  # smallest change that counts as a transition, in standard deviations of the noise between steps
 SCALES = ("linear", "log")
 
@@ -75,9 +77,10 @@ def transitions(
         Over members: ``crossed``, whether the curve reaches the level; ``transition_time``, ``transition_width``,
         ``relative_width`` (width over time), NaN if censored; ``observed_time``, the time or the last step;
         ``time_resolution``, the distance of the recorded steps around T; ``plateau_level`` and ``end_level``, the mean
-        of the last tenth of the records; ``concavity``, and ``abrupt``, whether it exceeds 0.1. ``plateau_mean`` with
-        ``plateau_interval``, and the survival function with its median and restricted mean. Attributes: ``plateau`` and
-        ``end``, the levels, and ``warnings``, the number of curves that cross without being abrupt.
+        of the last tenth of the records; ``concavity``, its ``concavity_error`` from noise that is independent between
+        records, and ``abrupt``, whether it exceeds 0.1 and two errors. ``plateau_mean`` with ``plateau_interval``, and
+        the survival function with its median and restricted mean. Attributes: ``plateau`` and ``end``, the levels, and
+        ``warnings``, the number of curves that cross without being abrupt.
 
     Raises:
         InputError: The curve has further axes or no values, or levels and edges are out of order.
@@ -108,10 +111,13 @@ def transitions(
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = widths / times
     end_times = np.where(has_time, times, [curve.t[-1] for curve in curves])
-    concavities = np.array([curve.concavity(time, levels, level) for curve, time in zip(curves, times, strict=True)])
-    abrupt = concavities > ABRUPT
+    concavities, concavity_errors = np.array(
+        [curve.concavity(time, levels, level) for curve, time in zip(curves, times, strict=True)]
+    ).T
+    abrupt = (concavities > ABRUPT) & (concavities > CLEAR * concavity_errors)
     mean, error = mean_and_error(plateaus)
-    reach = float(student.ppf(0.5 + confidence / 2, max(len(plateaus) - 1, 1)) * error)
+    freedom = max(int(np.isfinite(plateaus).sum()) - 1, 1)
+    reach = float(student.ppf(0.5 + confidence / 2, freedom) * error)
     variables = {
         "crossed": has_time,
         "transition_time": times,
@@ -122,6 +128,7 @@ def transitions(
         "plateau_level": plateaus,
         "end_level": ends,
         "concavity": concavities,
+        "concavity_error": concavity_errors,
         "abrupt": abrupt,
     }
     dataset = xr.Dataset(
@@ -202,20 +209,25 @@ class _Curve(NamedTuple):
             return float(np.exp((1 - share) * np.log(a) + share * np.log(b)))
         return float((1 - share) * a + share * b)
 
-    def concavity(self, time: float, levels: tuple[float, float], level: float) -> float:
-        """Mean distance of the curve from its chord, on the plateau's side; NaN with too few records."""
-        start, last = EARLY * time, levels[0] + level * (levels[1] - levels[0])
-        near = np.abs(self.t - start) <= AROUND * start
+    def concavity(self, time: float, levels: tuple[float, float], level: float) -> tuple[float, float]:
+        """Mean distance of the curve from its chord, on the plateau's side, with error; NaN with too few records."""
+        start, at_level = EARLY * time, levels[0] + level * (levels[1] - levels[0])
         inside = (self.t > start) & (self.t < time)
         if np.isnan(time) or inside.sum() < 3 or not self.t[0] <= start:
-            return np.nan
-        first = float(self.v[near].mean()) if near.any() else float(np.interp(start, self.t, self.v))
+            return np.nan, np.nan
+        near_start = np.abs(self.t - start) <= AROUND * start
+        near_time = np.abs(self.t - time) <= min(AROUND * time, self.t[-1] - time)
+        around = (near_time & (self.t <= time)).any() and (near_time & (self.t >= time)).any()
+        first = float(self.v[near_start].mean()) if near_start.any() else float(np.interp(start, self.t, self.v))
+        last = float(self.v[near_time].mean()) if around else at_level
         if (first - last) * (levels[0] - levels[1]) <= 0:
-            return np.nan
+            return np.nan, np.nan
         t = np.concatenate([[start], self.t[inside], [time]])
         v = np.concatenate([[first], self.v[inside], [last]])
-        chord = first + (last - first) * (t - start) / (time - start)
-        return float(np.trapezoid(v - chord, t) / ((time - start) * (first - last)))
+        weights = np.convolve(np.diff(t), [0.5, 0.5]) / (time - start)  # of trapezoids
+        value = float(weights @ v - (first + last) / 2) / (first - last)
+        ends = (0.5 + value) ** 2 / max(near_start.sum(), 1) + (0.5 - value) ** 2 / near_time.sum() * around
+        return value, float(np.sqrt((weights[1:-1] ** 2).sum() + ends) * self.noise / abs(first - last))
 
     def plateau(self, time: float, window: tuple[float, float]) -> float:
         """Mean over the window, by trapezoids; NaN if the records do not reach back to it."""

@@ -10,7 +10,7 @@ from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics.sampling.local_loss import MOST_PULL
+from icllab.diagnostics.sampling.local_loss import DECIDES, MOST_PULL
 
 if TYPE_CHECKING:
     from icllab.diagnostics.sampling.smc import SMC
@@ -54,30 +54,39 @@ def errors_of_few(repeats: int) -> float:
     return float(student.isf(normal.sf(ERRORS), repeats - 1))
 
 
-def chain_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with the estimate of ``learning_coefficient`` at one point and one temperature, in sentences."""
+def point_warnings(dataset: xr.Dataset) -> list[str]:
+    """What is wrong with the point of the estimate of ``learning_coefficient``, as chains see it, in sentences."""
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate, mcse = value["estimate"], value["mcse"]
-    gap, gap_error = value["start_gap"], value["start_gap_error"]
-    drift, half_gap = value["drift"], value.get("halved_gap", 0.0)
     by_chain, errors = dataset["chain_estimate"].values, dataset["chain_mcse"].values
-    infinite = int(np.isnan(by_chain).sum())
     negative = int(np.sum(by_chain < -2 * errors))
-    beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
-    noise, pull_gap = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
     # The loss of one batch is noise: only means of it are lower than another.
     in_batches = "batch" in dataset.attrs
     lower = 0.0 if in_batches else dataset.attrs["nbeta"] * (value["baseline"] - value["least_loss"])
     rounding = value.get("rounding", 0.0)
-    share = value.get("localization_share", 0.0)
     faults = {
-        f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
         "the point is no minimum: the gradient there is not zero at this resolution": value["slope"] > 1,
         rounded(rounding): rounding > resolved(mcse),
         no_minimum(lower): lower > max(1.0, estimate / 2) + 2 * rounding,
         "the estimate is negative: the point is no minimum at this resolution": estimate < -2 * mcse,
         f"{negative} chains have a negative estimate: the point is no minimum at this resolution": negative > 0
         and estimate >= -2 * mcse,
+    }
+    return [sentence for sentence, wrong in faults.items() if wrong]
+
+
+def mixing_warnings(dataset: xr.Dataset) -> list[str]:
+    """What is wrong with the chains of one estimate, or with its localization, in sentences."""
+    value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
+    estimate = value["estimate"]
+    gap, gap_error = value["start_gap"], value["start_gap_error"]
+    drift, half_gap = value["drift"], value.get("halved_gap", 0.0)
+    infinite = int(np.isnan(dataset["chain_estimate"].values).sum())
+    beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
+    noise, pull_gap = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
+    share, pull = value.get("localization_share", 0.0), value.get("localization_slope", 0.0)
+    faults = {
+        f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
         f"starts away from the point give an estimate {gap:+.2g} from those at it: run longer chains": abs(gap)
         > max(ERRORS * gap_error, 0.02 * abs(estimate)),
         f"chains disagree: R-hat of the loss is {value['rhat']:.3f}, above 1.01": not value["rhat"] <= 1.01,
@@ -89,11 +98,18 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
             pull_gap
         )
         > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
+        f"the localization decides: the estimate changes by {pull:+.2g} with a factor of e of it": abs(pull)
+        > max(ERRORS * value.get("localization_slope_error", math.inf), DECIDES * abs(estimate)),
         too_narrow(share): share > MOST_PULL,
         f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
         "control_variate=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control_variate", False),
     }
     return [sentence for sentence, wrong in faults.items() if wrong]
+
+
+def chain_warnings(dataset: xr.Dataset) -> list[str]:
+    """What is wrong with the estimate of ``learning_coefficient`` at one point and one temperature, in sentences."""
+    return [*point_warnings(dataset), *mixing_warnings(dataset)]
 
 
 def annealing_warnings(dataset: xr.Dataset, sampler: "SMC") -> list[str]:

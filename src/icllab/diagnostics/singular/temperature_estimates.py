@@ -156,8 +156,10 @@ def estimates(
     values, is_curve = inverse_temperatures(n, nbeta)
     if is_curve and isinstance(estimate, SlopeEstimator):
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
-    local = LocalLoss.from_loss(loss, at, data, block=estimate.sampler.block, pull=localization)
+    local = LocalLoss.from_loss(loss, at, data, block=estimate.sampler.block, pull=localization).localized(values[-1])
     rows = [estimate(local, value, jax.random.fold_in(key, i)) for i, value in enumerate(values)]
+    if localization is None:  # the choice of the default is part of the error
+        rows = [row.assign(mcse=float(np.hypot(row["mcse"], row.get("localization_slope", 0.0)))) for row in rows]
     if n is not None:
         rows = [row.assign_attrs(n=float(n)) for row in rows]
     return with_growth(stacked(rows, "nbeta", values)) if is_curve else rows[0]

@@ -159,6 +159,8 @@ def _first(block: Block) -> Dense:
     """The first dense layer."""
     if block.mlp is None:
         raise expected("model", "dense layers in every block", "attention only", "BlockOptions(mlp=(...,))")
+    if block.parallel:
+        raise expected("model", "dense layers that read the stream after attention", "parallel ones", "parallel=False")
     return block.mlp.layers[0]
 
 

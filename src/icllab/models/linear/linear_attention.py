@@ -188,25 +188,33 @@ class LinearAttention(StackedAttention):
             fields = {"query_is_key": self.query_is_key, "normalised": self.normalised}
             label = gram_prediction(self.p, self.q, prompt, record, every=self.answers == "every", **fields)
             return Trace(record("prediction", self.sign * label), record.activations)
-        if self.answers == "every" and not self.causal and self.layers > 1:
-            z, read = prefix_tokens(prompt), (slice(None), -1, -1)
-            visible, count = _prefixes(prompt, self.query_is_key)
-            count = count.astype(z.dtype)
-        else:
-            # In one layer nobody reads what becomes of the examples, so the causal layout serves for all.
-            causal = self.causal or self.answers == "every"
-            arrangement = Joined(answers=self.answers, causal=causal, query_is_key=self.query_is_key)
-            layout = arrangement.layout(prompt.positions)
-            z, visible = arrangement.tokens(prompt), jnp.asarray(layout.visible)
-            count, read = jnp.asarray(layout.examples, z.dtype), (layout.read, -1)
-        share = 1 / jnp.maximum(count, 1) if self.normalised else jnp.ones_like(count)
-        weight = jnp.where(visible, share[..., None], 0)
+        z, weight, read = token_sums(self, prompt)
         z = record("tokens", z)
         for i in range(self.layers):
             scores = record(f"layer{i}.scores", product(z, self.q[i]) @ jnp.swapaxes(z, -1, -2))
             sums = (weight * jnp.swapaxes(scores, -1, -2)) @ z
             z = record(f"layer{i}", z + record(f"layer{i}.update", product(sums, self.p[i].T)))
         return Trace(record("prediction", self.sign * z[read]), record.activations)
+
+
+def token_sums(model: Any, prompt: RegressionPrompt) -> tuple[Array, Array, Any]:
+    """The tokens of a prompt, the weight of every key in the sum of every query, and where the answers are read.
+
+    ``model`` says ``answers``, ``causal``, ``query_is_key``, ``normalised`` and ``layers``.
+    """
+    if model.answers == "every" and not model.causal and model.layers > 1:
+        z, read = prefix_tokens(prompt), (slice(None), -1, -1)
+        visible, count = _prefixes(prompt, model.query_is_key)
+        count = count.astype(z.dtype)
+    else:
+        # In one layer nobody reads what becomes of the examples, so the causal layout serves for all.
+        causal = model.causal or model.answers == "every"
+        arrangement = Joined(answers=model.answers, causal=causal, query_is_key=model.query_is_key)
+        layout = arrangement.layout(prompt.positions)
+        z, visible = arrangement.tokens(prompt), jnp.asarray(layout.visible)
+        count, read = jnp.asarray(layout.examples, z.dtype), (layout.read, -1)
+    share = 1 / jnp.maximum(count, 1) if model.normalised else jnp.ones_like(count)
+    return z, jnp.where(visible, share[..., None], 0), read
 
 
 def prefix_tokens(prompt: RegressionPrompt) -> Float[Array, "position token feature"]:

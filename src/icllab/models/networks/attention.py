@@ -13,7 +13,8 @@ are tokens there, rows here), and our :math:`W_V W_O` is their value or projecti
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -22,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from icllab.core.domains import Domain
-from icllab.core.errors import expected, require_flag, require_integer, require_key, unknown
+from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, require_kernel
 from icllab.models.interventions.recording import Record
 from icllab.models.networks.dense import product, require_spread
@@ -32,13 +33,56 @@ Weighting: TypeAlias = str | Callable[[Array], Array]
 Similarity: TypeAlias = Callable[[Array, Array], Array]
 
 NORMALISATIONS = ("none", "examples")
+PAIRS = ("halves", "adjacent")
+
+
+@dataclass(frozen=True)
+class Rotary:
+    r"""The rotation of queries and keys by their place (RoPE).
+
+    .. math:: \theta_c = \text{base}^{-2c/\text{dim}}, \qquad c = 0, \dots, \text{dim}/2 - 1
+
+    Attributes:
+        base: Base of the angles' frequencies.
+        dim: Number of coordinates that are turned, the first of a head; None: all of them.
+        pairs: ``"halves"``: pair c is (c, c + dim/2), as in GPT-NeoX and Llama of transformers. ``"adjacent"``: pair c
+            is (2c, 2c + 1), as in the paper and in GPT-J.
+
+    Source: [Su24].
+    """
+
+    base: float = 10_000.0
+    dim: int | None = None
+    pairs: str = "halves"
+
+    def __post_init__(self) -> None:
+        Domain(above=0, text="a positive number").require_scalar("base", self.base)
+        if self.dim is not None:
+            require_integer("dim", self.dim, least=2)
+        if self.pairs not in PAIRS:
+            raise unknown("pairs", self.pairs, PAIRS)
+
+    def require_head(self, size: int) -> None:
+        """Raise unless the coordinates that are turned are pairs of a head of dimension ``size``."""
+        turned = size if self.dim is None else self.dim
+        if turned % 2 or turned > size:
+            raise expected("dim", f"an even number of rotated coordinates, at most {size} of a head", turned)
+
+
+class Biases(NamedTuple):
+    """Biases of an attention layer: of queries, keys and values [head, dim], and of what it adds [width]."""
+
+    query: Float[Array, "head dim"]
+    key: Float[Array, "head dim"]
+    value: Float[Array, "head dim"]
+    output: Float[Array, " width"]
 
 
 class Attention(eqx.Module):
     r"""Attention of the tokens of a layout over each other.
 
     Weights are drawn from :math:`N(0, \sigma^2)`; :math:`\sigma^2` is one over the number of inputs unless ``std``
-    is given. There are no biases.
+    is given. Biases start at zero.
 
     Attributes:
         query: :math:`W_Q`.
@@ -49,7 +93,9 @@ class Attention(eqx.Module):
         similarity: A function ``(query, key) -> score`` of two vectors, or None for ``scale`` times their product.
         scale: Factor of the inner product; most often one over the root of the head's dimension, or 1.
         normalisation: ``"none"``, or ``"examples"`` for one over the number of complete examples seen (at least 1).
-        rotary: Whether queries and keys are turned by their place (RoPE), with base 10 000.
+        rotary: The rotation of queries and keys by their place, or None.
+        window: A token sees only this many of the last tokens, itself among them; None: all that the layout allows.
+        biases: Biases of queries, keys, values [head, dim] and of the output [width]; None: there are none.
 
     Source: the rotation of queries and keys [Su24].
     """
@@ -62,7 +108,9 @@ class Attention(eqx.Module):
     similarity: Similarity | None = eqx.field(static=True)
     scale: float = eqx.field(static=True)
     normalisation: str = eqx.field(static=True)
-    rotary: bool = eqx.field(static=True)
+    rotary: Rotary | None = eqx.field(static=True)
+    window: int | None = eqx.field(static=True)
+    biases: Biases | None
 
     def __init__(
         self,
@@ -74,7 +122,9 @@ class Attention(eqx.Module):
         similarity: Similarity | None = None,
         scale: float | None = None,
         normalisation: str = "none",
-        rotary: bool = False,
+        rotary: Rotary | None = None,
+        window: int | None = None,
+        bias: bool = False,
         std: float | None = None,
         output_std: float | None = None,
         key: PRNGKeyArray,
@@ -91,14 +141,17 @@ class Attention(eqx.Module):
             raise expected("similarity", "a function of a query and a key, or None for their product", similarity)
         if normalisation not in NORMALISATIONS:
             raise unknown("normalisation", normalisation, NORMALISATIONS)
-        require_flag("rotary", rotary)
+        if rotary is not None:
+            require_instance("rotary", rotary, Rotary, "Rotary(), or None")
+            rotary.require_head(dim)
+        if window is not None:
+            require_integer("window", window)
+        require_flag("bias", bias)
         if scale is not None:
             Domain(text="a finite number, or None for one over the root of dim").require_scalar("scale", scale)
         require_spread("std", std)
         require_spread("output_std", output_std)
         require_key(key)
-        if rotary and dim % 2:
-            raise expected("dim", "an even head dimension for rotary positions", dim)
         of_q, of_k, of_v, of_o = jax.random.split(key, 4)
         spread = float(width**-0.5) if std is None else std
         of_output = float((heads * dim) ** -0.5) if output_std is None else output_std
@@ -111,6 +164,8 @@ class Attention(eqx.Module):
         self.scale = dim**-0.5 if scale is None else scale
         self.normalisation = normalisation
         self.rotary = rotary
+        self.window = window
+        self.biases = Biases(*(jnp.zeros((heads, dim)) for _ in range(3)), output=jnp.zeros(width)) if bias else None
 
     def __call__(
         self,
@@ -122,7 +177,8 @@ class Attention(eqx.Module):
         """Sums that every token (or those of ``rows`` only) collects from the tokens it sees.
 
         ``record`` sees ``queries``, ``keys`` and ``values`` [token, head, dim], ``scores`` (before the mask) and
-        ``pattern`` [head, token, key], ``heads`` [token, head, dim]; the sum over heads is the result.
+        ``pattern`` [head, token, key], ``heads`` [token, head, dim]; the sum over heads is the result. With ``rotary``
+        queries and keys are the turned ones, and ``unrotated_queries``, ``unrotated_keys`` come before them.
         """
         width, heads, dim = self.query.shape
         visible, count = layout.visible, layout.examples
@@ -137,14 +193,20 @@ class Attention(eqx.Module):
             k, v = jnp.split(product(keys, jnp.concatenate(parts[1:], axis=1)), 2, axis=1)
             visible, count, at = visible[rows], count[rows], layout.place[rows]
         visible = visible[:, : layout.keys]
+        if self.window is not None:
+            visible = visible & (at[:, None] - layout.place[: layout.keys] < self.window)
         q, k, v = (part.reshape(-1, heads, dim) for part in (q, k, v))
-        if self.rotary:
-            q, k = rotated(q, at), rotated(k, layout.place[: layout.keys])
+        if self.biases is not None:
+            q, k, v = (part + bias[None] for part, bias in zip((q, k, v), self.biases, strict=False))
+        if self.rotary is not None:
+            q, k = record("unrotated_queries", q), record("unrotated_keys", k)
+            q, k = rotated(q, at, self.rotary), rotated(k, layout.place[: layout.keys], self.rotary)
         q, k, v = record("queries", q), record("keys", k), record("values", v)
         scores = record("scores", self._scores(q, k))
         pattern = record("pattern", self._pattern(scores, visible, count))
         values = record("heads", jnp.einsum("hij,jhd->ihd", pattern, v))
-        return product(values.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
+        y = product(values.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
+        return y if self.biases is None else y + self.biases.output[None]
 
     def _scores(self, q: Array, k: Array) -> Array:
         if self.similarity is None:
@@ -186,18 +248,22 @@ def _(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[Array,
     return pattern, pattern * (change - jnp.sum(pattern * change, axis=-1, keepdims=True))
 
 
-def rotated(x: Float[Array, "token head dim"], place: np.ndarray) -> Float[Array, "token head dim"]:
-    r"""Each pair of coordinates c and c + dim/2 turned by the angle :math:`\theta_c i` at place i.
-
-    .. math:: \theta_c = 10000^{-2c/\text{dim}}, \qquad c = 0, \dots, \text{dim}/2 - 1
+def rotated(x: Float[Array, "token head dim"], place: np.ndarray, rotary: Rotary) -> Float[Array, "token head dim"]:
+    r"""Each pair c of coordinates turned by the angle :math:`\theta_c i` at place i, as ``rotary`` pairs them.
 
     The product of a query and a key then depends on their places only through the difference.
 
     Source: [Su24].
     """
-    half = x.shape[-1] // 2
-    angles = np.asarray(place)[:, None, None] * 10000.0 ** (-np.arange(half) / half)
+    size = x.shape[-1] if rotary.dim is None else rotary.dim
+    half = size // 2
+    angles = np.asarray(place)[:, None, None] * rotary.base ** (-np.arange(half) / half)
     shape = (*x.shape[:-1], half)
     cos, sin = (jnp.broadcast_to(jnp.asarray(f(angles), x.dtype), shape) for f in (np.cos, np.sin))
-    a, b = x[..., :half], x[..., half:]
-    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+    if rotary.pairs == "halves":
+        a, b = x[..., :half], x[..., half:size]
+        turned = jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+    else:
+        a, b = x[..., 0:size:2], x[..., 1:size:2]
+        turned = jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(*x.shape[:-1], size)
+    return turned if size == x.shape[-1] else jnp.concatenate([turned, x[..., size:]], axis=-1)

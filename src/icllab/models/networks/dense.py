@@ -8,6 +8,7 @@ transposes both factors before it multiplies them. Here the mapped axis is merge
 so that forward and gradient are each one matrix product.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,9 +28,11 @@ from icllab.core.kernels import ELEMENTWISE
 def product(x: Float[Array, "*rows inner"], weight: Float[Array, "inner outer"]) -> Float[Array, "*rows outer"]:
     """``x @ weight`` whose rows merge with every axis that ``x`` alone is mapped over.
 
-    An axis that the weights are mapped over too (members of an ensemble) stays a batch of products.
+    An axis that the weights are mapped over too (members of an ensemble) stays a batch of products. Numbers of two
+    precisions are promoted as by ``jnp.matmul``.
     """
-    rows = x.shape[:-1]
+    rows, dtype = x.shape[:-1], jnp.result_type(x, weight)
+    x, weight = x.astype(dtype), weight.astype(dtype)
     return _product.bind(x.reshape(-1, x.shape[-1]), weight).reshape(*rows, weight.shape[-1])
 
 
@@ -106,12 +109,13 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "linear": ELEMENTWISE["linear"],
     "relu": ELEMENTWISE["relu"],
     "gelu": jax.nn.gelu,
+    "exact_gelu": functools.partial(jax.nn.gelu, approximate=False),
     "tanh": jnp.tanh,
 }
 
 
 def activation(name: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A nonlinearity by name (``gelu`` is the form with tanh), or the function that was given."""
+    """A nonlinearity by name, or the function that was given; ``gelu`` is with tanh, ``exact_gelu`` with erf."""
     if callable(name):
         return name
     if not isinstance(name, str):

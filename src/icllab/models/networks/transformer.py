@@ -8,9 +8,8 @@ for attention ``A``, and likewise for the dense layers that follow it. The last 
 read: the tokens at which no answer is read serve it as keys and values, not as queries.
 """
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import equinox as eqx
@@ -18,59 +17,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.core.domains import NON_NEGATIVE
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.recording import Recorder
-from icllab.models.networks.attention import Attention, Similarity, Weighting
+from icllab.models.networks.attention import Attention, Rotary, Similarity, Weighting
 from icllab.models.networks.dense import Dense, Perceptron, product, require_widths
 from icllab.models.networks.embedding import AbstractArrangement, Embedding, Interleaved, Joined, Layout
+from icllab.models.networks.norms import NORM_KINDS, Norm
 
 NORMS = ("none", "pre", "post")
-
-
-class LayerNorm(eqx.Module):
-    r"""Every token with mean 0 and variance 1 over its entries, then scaled and shifted.
-
-    .. math:: \mathrm{LN}(h) = g \odot \frac{h - \bar h}{\sqrt{\mathrm{Var}\,h + \epsilon}} + b
-    """
-
-    scale: Float[Array, " width"]
-    shift: Float[Array, " width"]
-    epsilon: float = eqx.field(static=True)
-
-    def __init__(self, width: int, *, epsilon: float = 1e-5):
-        self.scale = jnp.ones(width)
-        self.shift = jnp.zeros(width)
-        self.epsilon = epsilon
-
-    def __call__(self, x: Float[Array, "token width"]) -> Float[Array, "token width"]:
-        """Every token on its own."""
-        return normalised(x, self.epsilon) * self.scale[None] + self.shift[None]
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def normalised(x: Float[Array, "token width"], epsilon: float) -> Float[Array, "token width"]:
-    r"""Every token with mean 0 and variance 1 over its entries.
-
-    Its derivative is written out, in what the function has computed already:
-
-    .. math:: dn = \frac{dx - \overline{dx} - n\, \overline{n \odot dx}}{\sqrt{\mathrm{Var}\,x + \epsilon}}
-    """
-    return _normalised(x, epsilon)[0]
-
-
-def _normalised(x: Array, epsilon: float) -> tuple[Array, Array]:
-    centred = x - jnp.mean(x, axis=-1, keepdims=True)
-    rate = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + epsilon)
-    return centred * rate, rate
-
-
-@normalised.defjvp
-def _(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    normal, rate = _normalised(primals[0], epsilon)
-    change = tangents[0]
-    means = jnp.mean(change, axis=-1, keepdims=True) + normal * jnp.mean(normal * change, axis=-1, keepdims=True)
-    return normal, rate * (change - means)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,16 +36,22 @@ class BlockOptions:
     Attributes:
         heads: Number of heads of the attention.
         mlp: Widths of the hidden dense layers; ``()`` for one affine map, None for attention only.
-        norm: Where layer norms are: ``"none"``, ``"pre"`` or ``"post"``.
+        norm: Where norms are: ``"none"``, ``"pre"`` or ``"post"``.
+        norm_kind: What they are: ``"layer"`` or ``"rms"``.
+        epsilon: What is added to the variance, or the mean square, in a norm.
+        parallel: Whether attention and dense layers read the same stream, as in GPT-J and GPT-NeoX.
         nonlinearity: Nonlinearity of the dense layers.
+        bias: Whether attention has biases. Dense layers have.
         head_dim: Dimension of a head; None: the width over ``heads``.
         weighting: As in :class:`~icllab.models.networks.attention.Attention`, and so are the next three.
         similarity: A function of a query and a key, or None for ``scale`` times their product.
         scale: Factor of the product; None: one over the root of the head's dimension.
         normalisation: ``"none"``, or ``"examples"`` for one over the number of examples seen.
+        window: A token sees only this many of the last tokens; None: all before it.
+        rotary: The rotation of queries and keys, where the network's positions are ``"rotary"``.
 
     Raises:
-        InputError: A number or width is none, or the norm is not known.
+        InputError: A number or width is none, a norm is unknown, or a parallel block has post norms or no dense layers.
     """
 
     heads: int
@@ -101,6 +63,12 @@ class BlockOptions:
     similarity: Similarity | None = None
     scale: float | None = None
     normalisation: str = "none"
+    norm_kind: str = "layer"
+    epsilon: float = 1e-5
+    parallel: bool = False
+    bias: bool = False
+    window: int | None = None
+    rotary: Rotary = field(default_factory=Rotary)
 
     def __post_init__(self) -> None:
         require_integer("heads", self.heads)
@@ -108,8 +76,18 @@ class BlockOptions:
             require_widths("mlp", self.mlp, ", or None for attention only")
         if self.head_dim is not None:
             require_integer("head_dim", self.head_dim)
-        if self.norm not in NORMS:
-            raise unknown("norm", self.norm, NORMS)
+        for name, known in (("norm", NORMS), ("norm_kind", tuple(NORM_KINDS))):
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        NON_NEGATIVE.require_scalar("epsilon", self.epsilon)
+        require_flag("parallel", self.parallel)
+        if self.parallel and (self.norm == "post" or self.mlp is None):
+            hint = "which would have no dense layers" if self.mlp is None else "whose norms come after each sum"
+            raise expected("parallel", "False for a block " + hint, True)
+
+    def norms(self, width: int, count: int) -> tuple[Norm, ...]:
+        """Norms of a stream of that width, with unit scales."""
+        return tuple(NORM_KINDS[self.norm_kind](width, epsilon=self.epsilon) for _ in range(count))
 
     @property
     def parts(self) -> int:
@@ -123,14 +101,16 @@ class Block(eqx.Module):
     Attributes:
         attention: Attention of the tokens over each other.
         mlp: Dense layers of every token on its own; None for an attention-only block.
-        norms: The layer norm of each of the two.
+        norms: The norm of each of the two.
         norm: ``"none"``, ``"pre"`` or ``"post"``.
+        parallel: Whether both read the stream before the block.
     """
 
     attention: Attention
     mlp: Perceptron | None
-    norms: tuple[LayerNorm, ...]
+    norms: tuple[Norm, ...]
     norm: str = eqx.field(static=True)
+    parallel: bool = eqx.field(static=True)
 
     @classmethod
     def init(
@@ -154,7 +134,9 @@ class Block(eqx.Module):
             similarity=options.similarity,
             scale=options.scale,
             normalisation=options.normalisation,
-            rotary=rotary,
+            rotary=options.rotary if rotary else None,
+            window=options.window,
+            bias=options.bias,
             std=std,
             output_std=smaller(width if options.head_dim is None else options.heads * options.head_dim),
             key=of_attention,
@@ -164,8 +146,8 @@ class Block(eqx.Module):
             last = smaller(options.mlp[-1] if options.mlp else width)
             fields = {"nonlinearity": options.nonlinearity, "std": std, "last_std": last}
             mlp = Perceptron(width, options.mlp, width, **fields, key=of_mlp)
-        norms = () if options.norm == "none" else tuple(LayerNorm(width) for _ in range(options.parts))
-        return cls(attention, mlp, norms, options.norm)
+        norms = () if options.norm == "none" else options.norms(width, options.parts)
+        return cls(attention, mlp, norms, options.norm, options.parallel)
 
     def __call__(
         self, x: Float[Array, "token width"], layout: Layout, record: Recorder, name: str, rows: slice | None
@@ -174,13 +156,14 @@ class Block(eqx.Module):
         within = record.within(f"{name}.attention")
         inputs = self.norms[0](x) if self.norm == "pre" else x
         out = within("", self.attention(inputs, layout, within, rows))
-        x = out + (x if rows is None else x[rows])
-        x = self.norms[0](x) if self.norm == "post" else x
+        stream = x if rows is None else x[rows]
+        x = self.norms[0](stream + out) if self.norm == "post" else stream + out
         if self.mlp is None:
             return record(name, x)
-        x = record(f"{name}.middle", x)
+        if not self.parallel:
+            stream = x = record(f"{name}.middle", x)
         within = record.within(f"{name}.mlp")
-        out = within("", self.mlp(self.norms[1](x) if self.norm == "pre" else x, within))
+        out = within("", self.mlp(self.norms[1](stream) if self.norm == "pre" else stream, within))
         x = self.norms[1](x + out) if self.norm == "post" else x + out
         return record(name, x)
 
@@ -204,9 +187,10 @@ class Transformer(AbstractModel):
 
     Named activations, in order: ``embedding``; of each block ``block0.attention.queries``, ``.keys``, ``.values``,
     ``.scores``, ``.pattern``, ``.heads``, ``block0.attention`` (what it adds), ``block0.middle`` (the stream between
-    attention and dense layers), ``block0.mlp.hidden0``, ``block0.mlp`` (what they add), ``block0`` (the stream
-    after it); ``readout`` (the stream that is read); ``prediction``. Those of the last block have rows for the
-    answering tokens only, keys and values excepted.
+    attention and dense layers, unless these are parallel), ``block0.mlp.hidden0``, ``block0.mlp`` (what they add),
+    ``block0`` (the stream after it); ``readout`` (the stream that is read); ``prediction``. Those of the last block
+    have rows for the answering tokens only, keys and values excepted. Rotary positions add ``.unrotated_queries`` and
+    ``.unrotated_keys``.
 
     Attributes:
         embedding: Tokens, positions.
@@ -219,7 +203,7 @@ class Transformer(AbstractModel):
 
     embedding: Embedding
     blocks: tuple[Block, ...]
-    final_norm: LayerNorm | None
+    final_norm: Norm | None
     readout: Dense | TiedReadout
 
     def __init__(
@@ -229,7 +213,7 @@ class Transformer(AbstractModel):
         dim: int,
         width: int | None,
         layers: int,
-        block: BlockOptions,
+        block: BlockOptions | Sequence[BlockOptions],
         positions: str,
         length: int | None = None,
         std: float | None = None,
@@ -244,7 +228,7 @@ class Transformer(AbstractModel):
             dim: Input dimension of the prompts; of token ids, the vocabulary.
             width: Width of the residual stream; None to put the tokens into it as they are.
             layers: Number of blocks.
-            block: What each of them is.
+            block: What each of them is; or one of these for each block.
             positions: Positional code; see :class:`~icllab.models.networks.embedding.Embedding`.
             length: The longest context, for learned and one-hot positions; None for others.
             std: Standard deviation of the weights; None: that of variance one over the number of inputs.
@@ -254,16 +238,25 @@ class Transformer(AbstractModel):
             InputError: A name is unknown, or the widths do not fit.
         """
         require_integer("layers", layers)
-        require_instance("block", block, BlockOptions, "options such as BlockOptions(heads=2, mlp=(64,), norm='pre')")
+        blocks = [block] * layers if isinstance(block, BlockOptions) else list(block)
+        for options in blocks:
+            require_instance(
+                "block", options, BlockOptions, "options such as BlockOptions(heads=2, mlp=(64,), norm='pre')"
+            )
+        if len(blocks) != layers:
+            raise expected("block", f"one BlockOptions, or one for each of {layers} blocks", len(blocks))
         require_key(key)
         of_embedding, of_readout, *of_blocks = jax.random.split(key, 2 + layers)
         self.embedding = Embedding(
             arrangement, dim=dim, width=width, positions=positions, length=length, std=std, key=of_embedding
         )
         stream = self.embedding.width
-        options = {"rotary": positions == "rotary", "std": std, "writers": layers * block.parts}
-        self.blocks = tuple(Block.init(block, stream, **options, key=of_block) for of_block in of_blocks)
-        self.final_norm = LayerNorm(stream) if block.norm == "pre" else None
+        fields = {"rotary": positions == "rotary", "std": std, "writers": sum(options.parts for options in blocks)}
+        self.blocks = tuple(
+            Block.init(options, stream, **fields, key=of_block)
+            for options, of_block in zip(blocks, of_blocks, strict=True)
+        )
+        self.final_norm = blocks[-1].norms(stream, 1)[0] if blocks[-1].norm == "pre" else None
         outputs = arrangement.outputs or 1
         if arrangement.tied and width is None:
             raise expected("width", "a width of the table that is tied", width, "or Tokens(tied=False)")

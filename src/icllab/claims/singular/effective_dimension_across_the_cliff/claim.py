@@ -8,8 +8,9 @@ has its minimum at :math:`w_t`, whatever the slope of the loss. The effective di
 :math:`\rho = \gamma/n\beta` is :math:`\operatorname{tr}F_t(F_t+\rho)^{-1}`, and the coefficient
 :math:`n\beta\,E[K_t]` under :math:`\exp(-n\beta K_t - \frac\gamma2|w-w_t|^2)` is half of it where :math:`K_t` is
 quadratic at that scale. ``landscape``: three strengths in closed form. ``head``: the same strengths, trained on prompts
-with random items. ``attention``: linear attention, which learns its ranks in sequence. ``network``: two layers of
-attention with a linear readout, 1440 weights. Derived: docs/abrupt-learning.md, What the answers depend on.
+with random items. ``attention``: linear attention, which learns its ranks in sequence. ``network d``: two layers of
+attention with a linear readout, on items of d dimensions; 792, 1440 and 3312 weights. Derived: docs/abrupt-learning.md,
+What the answers depend on.
 """
 
 from typing import Any
@@ -27,11 +28,13 @@ from icllab.theory.learning_coefficients import reduced_rank_stratum
 
 STRENGTHS = ("beta", "alpha", "xi")
 NETWORK_PAIRS = 3
-MODELS = ("landscape", "head", "attention", "network")
+NETWORKS = {f"network {dim}": dim for dim in (4, 8, 16)}
+MODELS = ("landscape", "head", "attention", *NETWORKS)
 BEFORE, AFTER, LATE = 0, 1, 2  # stages of all but linear attention, whose stages are its ranks
 TOP, FOOT = 0.9, 0.25  # losses over ln N: before is half-way to the first, after is at the second, late at the end
 FALLEN = 0.9  # largest ratio of the dimension late to that after the cliff
 GAINED = 0.25  # least gain of dimensions, at every resolution
+FINE, COARSE = 0.001, 0.1  # up to where answers of a network lose dimensions at the jump, and where they gain some
 FINEST = 0.001  # finest resolution for dimensions of logits: below it most weights count
 AGREE = 0.1  # relative margin of twice the coefficient by quadrature around the effective dimension
 REMAINDER = 0.03  # largest relative remainder of the expansion in 1 / log nbeta
@@ -79,13 +82,15 @@ def _ranks(dataset: xr.Dataset) -> list[int]:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Heads gain dimensions and late lose some, as does a network; linear attention has the coefficients of ranks."""
+    """Heads gain dimensions, networks at a coarse resolution, and late all lose some; ranks have their coefficients."""
     models, findings = dataset.model.values.tolist(), []
     for name in ("landscape", "head"):
         findings += _head(dataset.sel(model=name, drop=True), name) if name in models else []
     findings += _ranks_climbed(dataset.sel(model="attention", drop=True)) if "attention" in models else []
-    findings += _network(dataset.sel(model="network", drop=True)) if "network" in models else []
-    return [*findings, *checks.complete("models", "heads, linear attention and a network", len(models) == len(MODELS))]
+    for name in NETWORKS:
+        findings += _network(dataset.sel(model=name, drop=True), name) if name in models else []
+    quantity = "heads, linear attention and networks of three sizes"
+    return [*findings, *checks.complete("models", quantity, len(models) == len(MODELS))]
 
 
 def _head(part: xr.Dataset, name: str) -> list[Finding]:
@@ -142,17 +147,23 @@ def _ranks_climbed(part: xr.Dataset) -> list[Finding]:
     return [*findings, *checks.complete("quiet", quantity, enough, at=at)]
 
 
-def _network(part: xr.Dataset) -> list[Finding]:
-    """The network has fewer dimensions late; its logits have more after the jump than before."""
-    at, success = {"model": "network"}, part["label_loss"].sel(stage=LATE, drop=True) < np.log(NETWORK_PAIRS) * FOOT
+def _network(part: xr.Dataset, name: str) -> list[Finding]:
+    """At the jump a network's answers gain dimensions at a coarse resolution and lose some at fine ones."""
+    at, success = {"model": name}, part["label_loss"].sel(stage=LATE, drop=True) < np.log(NETWORK_PAIRS) * FOOT
     findings = checks.complete("learned", "every network has learned the task", bool(success.all()), at=at)
     before, after, late = (part.sel(stage=stage, drop=True) for stage in (BEFORE, AFTER, LATE))
     ratio = estimates.geometric_mean(late["effective_dimension"] / after["effective_dimension"])
-    coarse = part.resolution.values >= FINEST
-    gain = estimates.geometric_mean((after["logit_dimension"] / before["logit_dimension"]).sel(resolution=coarse))
+    jump = estimates.geometric_mean(after["effective_dimension"] / before["effective_dimension"])
+    scale = part.resolution.values
+    gain = estimates.geometric_mean(
+        (after["logit_dimension"] / before["logit_dimension"]).sel(resolution=scale >= FINEST)
+    )
+    words = "effective dimension after the jump / before"
     return [
         *findings,
-        *checks.below("fall", "effective dimension late / after", ratio, FALLEN, at=at),
+        *checks.below("late", "effective dimension late / after", ratio, 1.0, at=at),
+        *checks.below("fine", words, jump.sel(resolution=scale[scale <= FINE]), 1.0, at=at),
+        *checks.above("coarse", words, jump.sel(resolution=scale[scale >= COARSE]), 1.0, at=at),
         *checks.above("logits", "effective dimension of the logits after the jump / before", gain, 1.0, at=at),
     ]
 
@@ -160,7 +171,7 @@ def _network(part: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Draw the effective dimension against the resolution by stage, or coefficients of linear attention by rank."""
     names = {BEFORE: "before", AFTER: "after", LATE: "late"}
-    models = [name for name in ("landscape", "head", "network") if name in dataset.model.values]
+    models = [name for name in ("landscape", "head", *NETWORKS) if name in dataset.model.values]
     if not models:
         ranks = dataset.assign(learning_coefficient_line=dataset["learning_coefficient_theory"])
         return panels(ranks, [Panel("learning_coefficient", "learning_coefficient_line")], x="stage", hue="model")
@@ -171,7 +182,7 @@ def figure(dataset: xr.Dataset):
     rows = [
         Panel("effective_dimension", "effective_dimension_line", yscale="log", at={"model": name}) for name in models
     ]
-    return panels(table.assign_attrs(dataset.attrs), rows, x="resolution", xscale="log", hue="stage")
+    return panels(table.assign_attrs(dataset.attrs), rows, x="resolution", xscale="log", hue="stage", columns=3)
 
 
 COMMON = {"strength": STRENGTHS, "stage": (0, 1, 2, 3), "resolution": (0.1, 0.01, 0.001, 0.0001)}
@@ -179,13 +190,13 @@ COMMON = {"strength": STRENGTHS, "stage": (0, 1, 2, 3), "resolution": (0.1, 0.01
 claim = Claim(
     title="It rises with learning",
     sentence=(
-        "Effective dimension rises where structure is acquired, in linear attention by each rank's exact step and in "
-        "induction heads, and falls afterwards where answers become certain."
+        "Effective dimension rises where structure is acquired in heads and, by exact steps, in linear attention; in "
+        "networks it rises at a coarse resolution and falls at fine ones."
     ),
     conditions=(
         "Dimensions of answers, whatever the loss does, at resolutions from 0.1 to 0.0001: half-way to the cliff, at "
-        "its foot and late. Linear attention on each plateau, coefficients at n beta = 72,382. Of a network of 1440 "
-        "weights the fall alone is claimed; of its logits the dimension rises too, at resolutions from 0.001."
+        "its foot and late, where it has fallen. Networks of 792, 1440 and 3312 weights, judged at 0.1 and from 0.001 "
+        "on; of their logits it rises at 0.001 too. Linear attention on each plateau, at n beta = 72,382."
     ),
     sources=("Reddy24", "Aoyagi05", "Hoogland24"),
     axes=(
@@ -215,7 +226,7 @@ claim = Claim(
         "medium": COMMON | {"model": MODELS, "seed": Seeds(20, block=5)},
     },
     precision="float64",
-    key=2,
+    key=4,  # of a sentence that says at which resolution, and of three sizes
     controls={
         "formed": Control("both attentions are formed at the start: there is no cliff", measure={"formed": 8.0}),
         "together": Control(
@@ -230,7 +241,16 @@ claim = Claim(
         "of_logits": Control(
             "answers are logits of unit variance, and not probabilities",
             measure={"logits": True},
-            axes={"model": ("network",), "seed": tuple(range(10))},
+            axes={"model": ("network 8",), "seed": tuple(range(10))},
+        ),
+        "backwards": Control(
+            "training runs backwards", measure={"backwards": True}, axes={"model": ("attention", "network 8")}
+        ),
+        "items": Control("items of the landscape are random", measure={"items": True}, axes={"model": ("landscape",)}),
+        "wide": Control(
+            "the posterior is so wide that the divergence is not quadratic",
+            measure={"wide": True},
+            axes={"model": ("landscape",)},
         ),
     },
 )

@@ -1,6 +1,7 @@
 """Curvature of the answers and learning coefficients of four models at checkpoints before and after they learn."""
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +9,15 @@ import numpy as np
 import optax
 
 import icllab as icl
+from icllab.claims.singular import _ranks as ranks
 from icllab.claims.singular._linear_attention import estimate_row
-from icllab.claims.singular.effective_dimension_across_the_cliff import divergences, ranks
+from icllab.claims.singular.effective_dimension_across_the_cliff import divergences
 from icllab.claims.singular.effective_dimension_across_the_cliff.claim import (
     FOOT,
     LATE,
     MODELS,
     NETWORK_PAIRS,
+    NETWORKS,
     STRENGTHS,
     TOP,
 )
@@ -25,17 +28,21 @@ from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape
 from icllab.training import Record
 
-VERSION = 1
+VERSION = 2
 
-NETWORK = {"classes": None, "labels": 6, "pairs": NETWORK_PAIRS, "dim": 8, "no_repeats": True}
+NETWORK = {"classes": None, "labels": 6, "pairs": NETWORK_PAIRS, "no_repeats": True}
 EVERY = 25  # steps between two records of a network
+SIZES = (1.0, 0.5, 0.25)  # of the tasks of linear attention, whose ranks come one after the other
 HEAD_RATE, HEAD_STEPS = 0.2, 600  # of descent on the prompts of a head
 
 sgd = functools.cache(optax.sgd)
 
 
-def measure(point, *, key, formed=0.0, together=False, logits=False):
-    """One cell; with both attentions ``formed`` at the start, all ranks ``together``, or ``logits`` as answers."""
+def measure(point, *, key, formed=0.0, together=False, logits=False, backwards=False, items=False, wide=False):
+    """One cell; with both attentions ``formed`` at the start, all ranks ``together``, or ``logits`` as answers.
+
+    ``backwards``: stages in the reverse order; ``items``: random ones in the landscape; ``wide``: a localization of 1.
+    """
     shapes = {
         "strengths": ("stage", "strength"),
         "label_loss": ("stage",),
@@ -50,17 +57,22 @@ def measure(point, *, key, formed=0.0, together=False, logits=False):
         "sampler_rhat": ("stage",),
         "sampler_warnings": ("stage",),
     }
-    model = {
-        "landscape": functools.partial(landscape, formed=formed),
+    if wide:
+        point = SimpleNamespace(**vars(point) | {"localization": 1.0})
+    models = {
+        "landscape": functools.partial(head if items else landscape, formed=formed),
         "head": functools.partial(head, formed=formed),
         "attention": functools.partial(attention, together=together),
-        "network": functools.partial(network, logits=logits),
-    }[point.model]
+    }
+    models |= {name: functools.partial(network, dim=dim, logits=logits) for name, dim in NETWORKS.items()}
+    model = models[point.model]
     columns = [STRENGTHS.index(name) for name in point.strength]
 
     def at(seed):
         seed_key = jax.random.fold_in(jax.random.fold_in(key, MODELS.index(point.model)), seed)
         checkpoints = model(point, seed, seed_key)
+        if backwards:
+            checkpoints = {max(checkpoints) - stage: values for stage, values in checkpoints.items()}
         whole = {}
         for name, dims in shapes.items():
             rows = np.full([len(getattr(point, dim)) for dim in dims], np.nan)
@@ -144,7 +156,7 @@ def dimensions(steep, resolutions):
 def attention(point, seed, key, *, together):
     """Rank of linear attention on each plateau, and its coefficient by Hamiltonian Monte Carlo."""
     of_start, of_chains = jax.random.split(key)
-    machine = ranks.Machine.init(point.dim, point.length, point.key_width, equal=together)
+    machine = ranks.Machine.init(point.dim, point.length, [1.0] * len(SIZES) if together else SIZES)
     path = ranks.descend(machine, ranks.small_weights(of_start, point.dim, point.key_width))
     checkpoints = {}
     for stage, (w, loss, rank) in enumerate(ranks.plateaus(machine, path, point.key_width)):
@@ -167,10 +179,10 @@ def attention(point, seed, key, *, together):
     return checkpoints
 
 
-def network(point, seed, key, *, logits):
+def network(point, seed, key, *, dim, logits):
     """Effective dimensions of the answers and the logits of a small item-label network at its stages."""
     of_task, of_network, of_training, of_test = jax.random.split(key, 4)
-    task = ItemLabel.init(**NETWORK, key=of_task)
+    task = ItemLabel.init(**NETWORK, dim=dim, key=of_task)
     steps = range(0, point.network_steps + 1, EVERY)
     run = icl.fit(
         ItemLabelNetwork.from_task(task, depth=0, key=of_network),

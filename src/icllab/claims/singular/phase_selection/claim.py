@@ -25,6 +25,7 @@ from icllab.theory.posterior_integrals import gated
 PHASES = ("simple", "rich")
 LARGEST = 0.1  # nats: standard error of a mean free energy
 SIGMAS = 3.5  # some thirty numbers are compared
+DATA_SETS = 128  # that were planned: 1.4 nats are the spread of the remainder's growth over data sets
 FEWEST = 8  # least number of data sets for the growth of the remainder
 GROWTH = 1.0  # nats: largest difference of the mean remainder between the fewest and the most samples
 
@@ -91,13 +92,13 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     for phase, share in shares.items():
         quantity = f"share of the {phase} phase"
         findings += checks.above("share", quantity, estimates.mean(share), 0.5, at={"phase": phase})
-    findings += _crossings(dataset, gap, float(remainder.value.mean()))
+    findings += _crossings(dataset, gap, float(last.mean()))
     quiet = float((dataset["annealing_warnings"] > 0).mean()) <= 0.1
     return findings + checks.complete("warnings", "at most one run in ten warns", quiet)
 
 
 def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Finding]:
-    """Crossings of each data set by samples and by integrals; and of the mean, with the mean remainder as constant."""
+    """Crossings of each data set by samples and by integrals; and of the mean, with the last remainder as constant."""
     samples = dataset.samples.values.astype(float)
     fine = len(samples) > 3 and bool((samples[1:] / samples[:-1] < 2.1).all())
     findings = checks.complete("steps", "n in steps of two, for crossings", fine)
@@ -123,7 +124,7 @@ def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Find
     place = crossing(samples, mean.value.values)
     steepness = np.interp(place, log_n, np.abs(np.gradient(mean.value.values, log_n)))
     error = np.interp(place, log_n, mean.error.values) / steepness
-    quantity = "log of the crossing n of the mean over data, the constant as measured"
+    quantity = "log of the crossing n of the mean over data, the constant as measured at the largest n"
     line = float(np.log(predicted[-1])) if predicted.size else 0.0
     estimate = Estimate(place, error, freedom=dataset.sizes["seed"] - 1)
     return findings + checks.agrees("mean_crossing", quantity, estimate, line, largest_error=0.2)
@@ -166,11 +167,11 @@ claim = Claim(
     fixed={"barrier": 3.0, "effect": 0.15, "particles": 400, "repeats": 4},
     sizes={
         "smoke": COMMON | {"samples": (64, 1024), "seed": 3},
-        "small": COMMON | {"seed": 64},
-        "medium": COMMON | {"seed": Seeds(128, block=16)},
+        "small": COMMON | {"seed": tuple(range(DATA_SETS, DATA_SETS + 32))},
+        "medium": COMMON | {"seed": Seeds(DATA_SETS, block=16)},
     },
     precision="float64",
-    key=1,
+    key=2,  # the bound of the remainder and its number of data sets were set on those of key 1
     controls={
         "regular": Control("each product of two weights is one weight, which counts a half", measure={"linear": True}),
         "no_effect": Control(
@@ -181,7 +182,6 @@ claim = Claim(
         "counted": Control(
             "every parameter of the rich phase counts a half",
             theory={"coefficient": counted},
-            axes={"seed": tuple(range(FEWEST))},  # data sets enough for the remainder of the expansion
         ),
         "one_layer": Control("integrals of weights in place of products", theory={"layers": 1}),
     },

@@ -9,7 +9,7 @@ from icllab.claims.singular.phase_selection.claim import PHASES
 from icllab.core.grid import tabulated
 from icllab.diagnostics import SMC, free_energy
 
-VERSION = 1
+VERSION = 2
 
 DRAWN = 4096  # samples of a data set
 

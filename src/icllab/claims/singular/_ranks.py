@@ -10,7 +10,6 @@ import numpy as np
 
 from icllab.claims.singular._linear_attention import all_prompts
 
-SIZES = (1.0, 0.5, 0.25)  # sizes of the tasks, which make the singular values differ
 START = 1e-12  # standard deviation of the weights at the start
 RATE, STEPS, RECORDS = 0.15, 7000, 1000
 RANKED = 0.1  # over the least singular value to be learned: least size of one that counts
@@ -24,11 +23,10 @@ class Machine(eqx.Module):
     label: jax.Array
 
     @classmethod
-    def init(cls, dim, length, width, *, equal=False):
-        """Make a machine of every prompt once: ``length`` examples and a query, ``width`` orthogonal tasks."""
-        sizes = np.full(width, SIZES[0]) if equal else np.asarray(SIZES[:width])
-        axes = np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0][:width]
-        x, y, context, _ = all_prompts(length, (sizes * np.sqrt(width))[:, None] * axes)
+    def init(cls, dim, length, sizes):
+        """Make a machine of every prompt once: ``length`` examples and a query, orthogonal tasks of some ``sizes``."""
+        axes = np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0][: len(sizes)]
+        x, y, context, _ = all_prompts(length, (np.asarray(sizes) * np.sqrt(len(sizes)))[:, None] * axes)
         return cls(*(jnp.asarray(array) for array in (x[:, -1], context, y[:, -1])))
 
     def __call__(self, w):
@@ -61,9 +59,9 @@ class Divergence(eqx.Module):
         return jnp.mean((self.machine(w) - self.reference) ** 2) / 2
 
 
-def small_weights(key, dim, width):
-    """Random weights near zero."""
-    weights = START * jax.random.normal(key, (2, dim, width))
+def small_weights(key, dim, width, start=START):
+    """Random weights of a standard deviation."""
+    weights = start * jax.random.normal(key, (2, dim, width))
     return {"queries": weights[0], "keys": weights[1]}
 
 

@@ -1,0 +1,146 @@
+r"""Is the change of weights that stands for a context a step of gradient descent on that context?
+
+The weights :math:`f_c(w)` answer queries of one token without the context as the network w does with it. Their change
+is compared with the step :math:`-g` on the loss of the context's examples, each asked without the others, at w: by the
+cosine, and by what the best step along it leaves of the context's effect. The same numbers are measured for the steps
+on other contexts of the task, and on the context's examples with their labels shuffled, since either may be generic.
+
+In linear attention with a direct term b both sides are formulas, with :math:`h = \sum_i y_i x_i` and
+:math:`S = \sum_i x_i x_i^\top` over the context:
+
+.. math:: \cos\big(f_c(w) - w, -g\big) = \cos\big(BAh,\; h - Sb\big)
+
+which is 1 where :math:`BA \propto 1` and :math:`b = 0`, as after training on tasks around zero, and less where
+:math:`b \ne 0`. Derived: docs/contexts-to-weights.md, A context and a gradient step.
+"""
+
+import numpy as np
+import xarray as xr
+
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+
+LINEAR = "linear attention"
+ARCHITECTURES = (LINEAR, "attention only", "one layer", "two layers")
+ALL = "all"
+PARTS = ("attention 1", "dense 1", "attention 2", "dense 2", ALL)
+OWN, OTHER, SHUFFLED = EXAMPLES = ("own", "other", "shuffled")
+NEARER = 0.05  # difference of cosines
+LESS = 0.75  # of what the step on other contexts leaves
+PARTLY, WHOLLY = 0.5, 0.95  # cosines
+GROWN = 0.02  # difference of cosines
+ROUNDING = 1e-3
+EXACT = 1e-9  # gaps below this are as good as none
+LEARNED, FITTED, LOST = 0.5, 0.1, 0.25  # variance explained; gap; fraction of fits
+
+
+def excess(dataset: xr.Dataset) -> xr.DataArray:
+    """The cosine with the step on the context's own examples minus that with others' steps."""
+    return dataset["step_cosine"].sel(examples=OWN, drop=True) - dataset["step_cosine"].sel(examples=OTHER, drop=True)
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """In transformers a step is part of the change, by training; in linear attention it is all of it."""
+    end = dataset.isel(step=-1, drop=True)
+    whole = end.sel(part=ALL, drop=True)
+    transformers = [name for name in dataset["architecture"].values if name != LINEAR]
+    findings = checks.complete("learned", "all networks have learned", bool((end["training_score"] > LEARNED).all()))
+    fitted = bool((estimates.mean(whole["map_gap"]).value < FITTED).all())
+    findings += checks.complete("fitted", f"maps leave less than {FITTED:g} of the effect", fitted)
+    lost = bool((whole["unconverged"].mean("seed") <= LOST).all())
+    findings += checks.complete("converged", "three quarters of the fits have converged", lost)
+    if transformers:
+        chosen = {"architecture": transformers}
+        findings += checks.above(
+            "nearer", "cosine with the context's step - with others'", estimates.mean(excess(whole.sel(chosen))), NEARER
+        )
+        own = estimates.mean(whole["step_cosine"].sel(examples=OWN, drop=True).sel(chosen))
+        findings += checks.below("partly", "cosine with the context's step", own, PARTLY)
+        growth = (excess(dataset) - excess(dataset.isel(step=0, drop=True))).isel(step=-1, drop=True)
+        growth = estimates.mean(growth.sel(part=ALL, drop=True).sel(chosen))
+        findings += checks.above("grown", "cosine above others', minus that before training", growth, GROWN)
+        gap = end["best_step_gap"]
+        ratio = gap.sel(examples=OWN, drop=True).clip(min=EXACT) / gap.sel(examples=OTHER, drop=True)
+        for name in transformers:
+            of_parts = ratio.sel(architecture=[name]).dropna("part", how="all")
+            quantity = "what the context's best step leaves / what others' leave"
+            findings += checks.below("leaves_less", quantity, estimates.geometric_mean(of_parts), LESS)
+    if LINEAR in dataset["architecture"]:
+        linear = dataset.sel(architecture=LINEAR, part=ALL, drop=True)
+        cosine = linear["step_cosine"].sel(examples=OWN, drop=True)
+        off = np.abs(cosine - linear["exact_cosine"]).fillna(np.inf).max(["seed", "step"])
+        quantity = "largest difference of a cosine to its closed form"
+        findings += checks.below("closed_form", quantity, Estimate(off, 0.0), ROUNDING)
+        trained = estimates.mean(cosine.isel(step=-1, drop=True))
+        findings += checks.above("wholly", "cosine in linear attention", trained, WHOLLY)
+    return findings
+
+
+def figure(dataset: xr.Dataset):
+    """Cosines and what best steps leave, of the context's own step and of others, in every network."""
+    part = dataset.isel(dim=0, step=-1, drop=True)
+    names = [str(name) for name in part["architecture"].values if name != LINEAR] or [LINEAR]
+    rows = [
+        Panel(quantity, at={"architecture": name}, ylim=(-0.1, 1.0) if quantity == "step_cosine" else (0.0, 1.1))
+        for quantity in ("step_cosine", "best_step_gap")
+        for name in names
+    ]
+    return panels(part, rows, x="part", hue="examples", columns=len(names))
+
+
+claim = Claim(
+    title="A context is partly a gradient step",
+    sentence=(
+        "The weights that stand for a context lie partly along the gradient step on its own examples in trained "
+        "transformers, unlike other contexts' steps, and wholly in linear attention."
+    ),
+    conditions=(
+        "Linear regression around zero, noise of variance 0.1, eight examples; 1000 updates of Adam; width 16, two "
+        "heads; queries of one token. Bounds were set on two other seeds; fits that do not converge are left out."
+    ),
+    sources=("SLT22", "vonOswald23"),
+    axes=(
+        Axis("architecture", "F", "network"),
+        Axis("part", "P", "weights that may move"),
+        Axis("examples", "c", "examples of the step"),
+    ),
+    quantities=(
+        Quantity("training_score", "R^2", "fraction of variance explained with contexts"),
+        Quantity("step_cosine", r"\cos", "cosine of the change with the step"),
+        Quantity("exact_cosine", r"\cos", "cosine in closed form"),
+        Quantity("best_step_gap", r"\rho_g", "fraction of the effect that the best step leaves"),
+        Quantity("map_gap", r"\rho_c", "fraction of the effect that the map leaves"),
+        Quantity("unconverged", "u", "fraction of fits that have not converged"),
+    ),
+    static=("architecture", "dim"),
+    outputs=("step", "part", "examples"),
+    fixed={"length": 8, "width": 16, "heads": 2, "batch": 64, "contexts": 3, "others": 6, "queries": 96},
+    sizes={
+        "smoke": {"architecture": (LINEAR,), "dim": (2,), "step": (0, 20), "part": (ALL,), "examples": EXAMPLES}
+        | {"seed": 2, "queries": 16, "contexts": 2},
+        "small": {"architecture": ARCHITECTURES, "dim": (2,), "step": (0, 1000), "part": PARTS}
+        | {"examples": EXAMPLES, "seed": Seeds(10, block=5)},
+        "medium": {"architecture": ARCHITECTURES, "dim": (2, 4), "step": (0, 4000), "part": PARTS}
+        | {"examples": EXAMPLES, "seed": Seeds(24, block=6)},
+    },
+    key=53,
+    controls={
+        "shuffled": Control(
+            "the step is on the context's examples with shuffled labels",
+            measure={"shuffled": True},
+            axes={"architecture": (LINEAR, "one layer")},
+        ),
+        "untrained": Control(
+            "networks are untrained, whatever the step",
+            measure={"trained": False},
+            axes={"architecture": ("one layer",)},
+        ),
+        "exact": Control(
+            "the network is linear attention with a direct term",
+            measure={"exact": True},
+            axes={"architecture": ("one layer",)},
+        ),
+    },
+)

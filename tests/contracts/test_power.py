@@ -1,0 +1,71 @@
+"""Every planted family: it is recorded as it is now, gives at most 5 % false verdicts, and tells its two ends apart."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def power():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "bench")
+        yield importlib.import_module("power")
+        sys.modules.pop("power", None)
+
+
+NAMES = [path.stem for path in sorted((ROOT / "bench" / "planted").glob("*.py"))]
+each_family = pytest.mark.parametrize("name", NAMES)
+
+
+def record(name):
+    return json.loads((ROOT / "docs" / "power" / f"{name}.json").read_text("utf-8"))
+
+
+def test_every_record_has_its_family():
+    assert [path.stem for path in sorted((ROOT / "docs" / "power").glob("*.json"))] == NAMES
+
+
+@each_family
+def test_a_family_is_recorded_as_it_is(power, name):
+    stated = power.stated(power.load(power.families()[name]))
+    recorded = record(name)
+    assert {field: recorded[field] for field in stated} == json.loads(json.dumps(stated))
+    module, _, attribute = stated["statistic"].rpartition(".")
+    assert hasattr(importlib.import_module(module), attribute)
+    counts = np.array(list(recorded["verdicts"].values()))
+    np.testing.assert_array_equal(counts.sum(0), recorded["replicates"])
+    assert len(set(stated["strengths"])) >= 5
+    assert stated["replicates"] >= 100
+
+
+@each_family
+def test_a_null_has_at_most_five_percent_false_verdicts(name):
+    found = record(name)
+    strengths = found["strengths"]
+    assert found["false"]
+    for strength, verdicts in found["false"].items():
+        at = strengths.index(float(strength))
+        count = sum(found["verdicts"][verdict][at] for verdict in verdicts if verdict in found["verdicts"])
+        assert count <= 0.05 * found["replicates"], f"{name} at {strength}: {count} of {found['replicates']}"
+
+
+@each_family
+def test_a_statistic_tells_the_ends_of_its_family_apart(name):
+    found = record(name)
+    shares = np.array(list(found["verdicts"].values())) / found["replicates"]
+    assert abs(shares[:, 0] - shares[:, -1]).sum() / 2 >= 0.8  # the total variation between the two ends
+
+
+@each_family
+def test_a_family_gives_the_verdicts_that_are_recorded(power, name):
+    family, found = power.load(power.families()[name]), record(name)
+    once, again = (power.verdicts(family, 0, 2) for _ in range(2))
+    assert once == again
+    assert len(once) == 2
+    assert all(found["verdicts"].get(verdict, [0])[0] > 0 for verdict in once)  # each occurs at that strength
