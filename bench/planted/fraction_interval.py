@@ -16,6 +16,6 @@ MEMBERS = 24
 
 def verdicts(strength, *, replicates, key):
     """One verdict a replicate."""
-    members = jax.random.bernoulli(key, strength, (replicates, MEMBERS))
+    members = jax.random.uniform(key, (replicates, MEMBERS)) < strength
     estimate = intervals.fraction(xr.DataArray(members, dims=("replicate", "seed")))
     return [finding.outcome.value for finding in checks.above("p", "fraction", estimate, 0.5)]

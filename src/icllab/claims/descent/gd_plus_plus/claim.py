@@ -1,12 +1,12 @@
 r"""Layers of linear attention that may change their inputs become GD++, far below gradient descent.
 
-Training adjusts all entries of P and Q (``full``), or the blocks of :math:`P_l = \mathrm{diag}(B_l, 1)` and :math:`Q_l
-= \mathrm{diag}(-A_l, 0)` (``blocks``). The *exact* loss of GD++ counts eigenvalues of the sample covariance that no
-simulation draws, and its best numbers guard against them; training on samples does not. So networks are compared, on
-shared prompts, with algorithms whose numbers are the best for a sample of covariances. The exact loss of gradient
-descent checks that of its best numbers. From three layers on a few prompts may carry much of a mean; so means are over
-*ordinary* prompts, all but the thousandth whose sample covariances have the largest eigenvalues. ``heaviest`` measures
-what ten of them still carry. The best network is chosen on other prompts than it is judged on.
+Training adjusts all entries of P and Q (``full``), or the blocks of :math:`P_l = \mathrm{diag}(B_l, 1)` and
+:math:`Q_l = \mathrm{diag}(-A_l, 0)` (``blocks``). The *exact* loss of GD++ counts eigenvalues of the sample covariance
+that no simulation draws, and its best numbers guard against them; training on samples does not. So networks are
+compared, on shared prompts, with algorithms whose numbers are the best for a sample of covariances. The exact loss of
+gradient descent checks that of its best numbers. From three layers on a few prompts may carry much of a mean; so means
+are over *ordinary* prompts, all but the thousandth whose sample covariances have the largest eigenvalues. ``heaviest``
+measures what ten of them still carry. The best network is chosen on other prompts than it is judged on.
 """
 
 import numpy as np
