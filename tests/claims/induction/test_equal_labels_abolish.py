@@ -85,8 +85,8 @@ def test_no_run_that_learns_tells_nothing():
     assert found["log_rank"] is Outcome.UNDECIDED
 
 
-@pytest.mark.parametrize(("exchanged", "labels"), [(False, 4), (True, 5)])
-def test_labels_are_those_of_the_cell_or_of_the_other_arm(monkeypatch, exchanged, labels):
+@pytest.mark.parametrize(("other_way", "count", "labels"), [(False, 4, 4), (True, 4, 16), (True, 5, 4)])
+def test_labels_are_those_of_the_cell_or_of_the_other_way(monkeypatch, other_way, count, labels):
     asked = {}
 
     def curves(point, **how):
@@ -94,7 +94,8 @@ def test_labels_are_those_of_the_cell_or_of_the_other_arm(monkeypatch, exchanged
         return {"accuracy": (("seed", "rate", "step"), np.arange(6.0).reshape(3, 1, 2))}
 
     monkeypatch.setattr(_networks, "learning_curves", curves)
-    found = measure.measure(SimpleNamespace(learning_rate=0.3, label_count=4, pairs=4), key=None, exchanged=exchanged)
+    point = SimpleNamespace(learning_rate=0.3, label_count=count, pairs=4)
+    found = measure.measure(point, key=None, other_way=other_way)
     assert (asked["labels"], asked["rates"]) == (labels, [0.3])
     axes, values = found["accuracy"]
     assert axes == ("seed", "step")
