@@ -108,3 +108,5 @@ def test_a_time_of_the_end_is_a_lower_limit():
     found = {finding.id: finding for finding in claim.check(dataset)}
     assert found["time_ratio"].outcome is Outcome.UNDECIDED
     assert found["time_ratio"].measured == pytest.approx(6000 / 2900, rel=0.05)
+    late = {finding.id: finding for finding in claim.check(made_up(more=4000 + 20.0 * np.arange(12), last=6000))}
+    assert late["time_ratio"].outcome is Outcome.UNDECIDED  # 1.5 times is a lower limit, too
