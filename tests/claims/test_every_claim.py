@@ -28,11 +28,8 @@ UNFALSIFIED = {
     "asymptotics/transformer_double_descent": "slope slope_not_one",
     "descent/one_layer_is_preconditioned_gd": "none_beats",
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
-    "induction/copying_in_context": "longer_not_needed sooner time_induction width without_target",
-    "induction/equal_labels_abolish": "accuracy_at_chance before learned log_rank loss_at_chance time_ratio",
     "induction/landscape_predicts_dynamics": "free_rates",
     "induction/learning_or_recognition": "learned_from neither",
-    "induction/two_of_nine": "left_without loss_without share spread third_helps third_share",
     "induction/what_the_curriculum_does": "first learned log_rank_held log_rank_removed log_rank_taught ratio_held",
     "singular/toy_superposition": "end five_first gain six_last",
 }

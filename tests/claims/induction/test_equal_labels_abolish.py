@@ -85,8 +85,8 @@ def test_no_run_that_learns_tells_nothing():
     assert found["log_rank"] is Outcome.UNDECIDED
 
 
-@pytest.mark.parametrize(("exchanged", "labels"), [(False, 4), (True, 5)])
-def test_labels_are_those_of_the_cell_or_of_the_other_arm(monkeypatch, exchanged, labels):
+@pytest.mark.parametrize(("other_way", "count", "labels"), [(False, 4, 4), (True, 4, 16), (True, 5, 4)])
+def test_labels_are_those_of_the_cell_or_of_the_other_way(monkeypatch, other_way, count, labels):
     asked = {}
 
     def curves(point, **how):
@@ -94,7 +94,8 @@ def test_labels_are_those_of_the_cell_or_of_the_other_arm(monkeypatch, exchanged
         return {"accuracy": (("seed", "rate", "step"), np.arange(6.0).reshape(3, 1, 2))}
 
     monkeypatch.setattr(_networks, "learning_curves", curves)
-    found = measure.measure(SimpleNamespace(learning_rate=0.3, label_count=4, pairs=4), key=None, exchanged=exchanged)
+    point = SimpleNamespace(learning_rate=0.3, label_count=count, pairs=4)
+    found = measure.measure(point, key=None, other_way=other_way)
     assert (asked["labels"], asked["rates"]) == (labels, [0.3])
     axes, values = found["accuracy"]
     assert axes == ("seed", "step")
@@ -107,3 +108,5 @@ def test_a_time_of_the_end_is_a_lower_limit():
     found = {finding.id: finding for finding in claim.check(dataset)}
     assert found["time_ratio"].outcome is Outcome.UNDECIDED
     assert found["time_ratio"].measured == pytest.approx(6000 / 2900, rel=0.05)
+    late = {finding.id: finding for finding in claim.check(made_up(more=4000 + 20.0 * np.arange(12), last=6000))}
+    assert late["time_ratio"].outcome is Outcome.UNDECIDED  # 1.5 times is a lower limit, too

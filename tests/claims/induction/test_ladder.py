@@ -82,6 +82,7 @@ def test_a_plateau_that_has_not_ended_is_longer_than_its_record():
     ends.loc[{"rung": "network", "label_count": 5, "seed": list(range(5))}] = np.nan
     found = {f.id: f for f in claim.check(dataset.assign(plateau_time=ends))}
     assert found["ratio[rung=network]"].outcome is Outcome.HOLDS
+    ends = dataset["plateau_time"].copy()
     ends.loc[{"rung": "network", "label_count": 16}] = np.nan
     found = {f.id: f for f in claim.check(dataset.assign(plateau_time=ends))}
     assert found["ratio[rung=network]"].outcome is Outcome.UNDECIDED

@@ -110,7 +110,9 @@ claim = Claim(
             axes={"step": tuple(range(0, 301, 5)), "seed": tuple(range(12))},
         ),
         "without_first": Control(
-            "the first layer adds nothing", measure={"without_first": True}, axes={"seed": tuple(range(10))}
+            "the first layer adds nothing",
+            measure={"without_first": True},
+            axes={"step": tuple(range(0, 2501, 25)), "seed": tuple(range(10))},
         ),
         "worse_guess": Control(
             "before the jump a label of the context is right in one of five prompts", measure={"made_up": "one of five"}

@@ -167,7 +167,7 @@ claim = Claim(
         "depth_without_effect": Control(
             "every network has two layers, whatever depth is asked for",
             measure={"layers": 2},
-            axes={"step": (0, 2500), "seed": tuple(range(8))},
+            axes={"layers": (1,), "step": (0, 2500), "seed": tuple(range(6))},
         ),
         "shuffled": Control(
             "the tokens of a prompt of training come in any order",

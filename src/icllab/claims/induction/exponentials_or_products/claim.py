@@ -167,12 +167,12 @@ claim = Claim(
         "slower": Control(
             "in place of products of weights, weights at half the rate",
             measure={"slower": "strengths"},
-            axes={"attention": ("first order",), "objective": ("cross-entropy",)},
+            axes={"attention": ("first order",), "objective": ("cross-entropy",), "seed": tuple(range(6))},
         ),
         "slower_objective": Control(
             "in place of the cross-entropy, the squared error at half the rate",
             measure={"slower": "objective"},
-            axes={"attention": ("first order",), "strengths": ("weights",)},
+            axes={"attention": ("first order",), "strengths": ("weights",), "seed": tuple(range(6))},
         ),
     },
 )

@@ -61,7 +61,8 @@ def measure(point, *, key, given=False, slower=""):
 
 def shares(run: Any, steps: Any, batch: Any) -> np.ndarray:
     """Share of the attention to labels that goes to the right one, a ratio of means over prompts, at every step."""
-    return np.asarray(_shares(*_accuracy.stack(_accuracy.stages(run, steps)), batch), float)
+    values = np.asarray(_shares(*_accuracy.stack(_accuracy.stages(run, steps)), batch))
+    return values.astype(np.float16).astype(float)  # three digits: a record holds many curves
 
 
 @eqx.filter_jit

@@ -124,7 +124,7 @@ claim = Claim(
         "content_only": Control(
             "the two are content with content, in both layers: a label looks for its like, the query for its item",
             measure={"kept": kept_terms(RIVAL, RIVAL)},
-            axes={"step": (4000,), "seed": tuple(range(10))},
+            axes={"step": (4000,), "seed": tuple(range(6))},
         ),
         "contents": Control(
             "made-up scores of contents alone, a third term that points at items, and overlaps that are one number",

@@ -118,7 +118,7 @@ claim = Claim(
         "even": Control(
             "operations are supplied at a ninth of their strength: attention is fixed, but nearly even",
             measure={"strength": 1 / 9},
-            axes={"intervention": (NONE, *CLAMPS)},
+            axes={"intervention": (NONE, "match")},
         ),
         "unwithheld": Control(
             "no layer is withheld while training, and the frozen classifier is a trained network's",
