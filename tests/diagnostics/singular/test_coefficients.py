@@ -11,7 +11,7 @@ import xarray as xr
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, learning_coefficient
 from icllab.diagnostics.sampling.local_loss import LocalLoss
-from icllab.diagnostics.sampling.sampling_warnings import chain_warnings
+from icllab.diagnostics.sampling.sampling_warnings import chain_warnings, pulled
 from icllab.diagnostics.singular import limits
 from icllab.diagnostics.singular.estimate_checks import Lowest, lowest_near, rows_of_halves, with_descent
 
@@ -246,7 +246,7 @@ def chains_and_populations(gap, *, regular=0.0, start_gap=0.0, populations=True)
     numbers |= {"drift": 0.0, "drift_error": 0.01, "localization_slope": -0.4, "localization_slope_error": 0.01}
     by_chain = {name: ("chain", np.full(4, value)) for name, value in (("chain_estimate", 2.0), ("chain_mcse", 0.1))}
     chains = xr.Dataset(numbers | by_chain, attrs={"nbeta": 1e3})
-    chains = chains.assign_attrs(warnings=chain_warnings(chains))
+    chains = chains.assign_attrs(warnings=[*chain_warnings(chains), *pulled(2.0 + gap, -0.4, 0.01)])
     curve = dict.fromkeys(limits.OF_LIMIT, 1.0) | {"level": 2.0, "level_error": 0.01, "regular_probability": regular}
     curve |= {"free_energy": 0.0} if populations else {}
     return limits.with_limit(chains, xr.Dataset(curve, attrs={"warnings": ["of the curve"]}))

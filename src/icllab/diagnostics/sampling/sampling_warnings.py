@@ -20,12 +20,19 @@ REFUSED = 0.3  # acceptance below which moves are said to be refused
 MEMORY = 4.0  # how much larger the variance of populations may be for what moves leave correlated
 LEAST_RESOLVED = 0.01  # that a rounding may change any estimate by
 BESIDE = 0.1  # of the spread of what is observed, that a rounding may be: its variance is a third of that squared
+LOCALIZED = "the localization decides"
 RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
 
 
 def too_narrow(share: float) -> str:
     """That the localization holds even what the loss holds most."""
-    return f"the localization decides: it is {share:.2g} of the curvature where that is largest: give a smaller one"
+    return f"{LOCALIZED}: it is {share:.2g} of the curvature where that is largest: give a smaller one"
+
+
+def pulled(estimate: float, slope: float, error: float) -> list[str]:
+    """A sentence if a default localization decides: the slope of the estimate on its logarithm is large."""
+    decides = abs(slope) > max(ERRORS * error, DECIDES * abs(estimate))
+    return [f"{LOCALIZED}: the estimate changes by {slope:+.2g} with a factor of e of it"] if decides else []
 
 
 def no_minimum(lower: float) -> str:
@@ -84,7 +91,7 @@ def mixing_warnings(dataset: xr.Dataset) -> list[str]:
     infinite = int(np.isnan(dataset["chain_estimate"].values).sum())
     beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
     noise, pull_gap = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
-    share, pull = value.get("localization_share", 0.0), value.get("localization_slope", 0.0)
+    share = value.get("localization_share", 0.0)
     faults = {
         f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
         f"starts away from the point give an estimate {gap:+.2g} from those at it: run longer chains": abs(gap)
@@ -94,12 +101,8 @@ def mixing_warnings(dataset: xr.Dataset) -> list[str]:
         f"the loss still drifts, by {drift:+.2g} from the first third to the last": abs(drift)
         > max(ERRORS * value["drift_error"], 0.02 * abs(estimate)),
         f"the step is too large: at half of it the estimate changes by {half_gap:+.2g}": abs(half_gap) > beyond,
-        f"the localization decides: from a quarter of it to four times the estimate falls by {pull_gap:.2g}": abs(
-            pull_gap
-        )
+        f"{LOCALIZED}: from a quarter of it to four times the estimate falls by {pull_gap:.2g}": abs(pull_gap)
         > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
-        f"the localization decides: the estimate changes by {pull:+.2g} with a factor of e of it": abs(pull)
-        > max(ERRORS * value.get("localization_slope_error", math.inf), DECIDES * abs(estimate)),
         too_narrow(share): share > MOST_PULL,
         f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
         "control_variate=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control_variate", False),

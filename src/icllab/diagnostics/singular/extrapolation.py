@@ -96,7 +96,9 @@ def extrapolated(
     Derived: docs/free-energies.md, The limit of a curve.
     """
     level, level_error = _last(slopes)
-    count = slopes.shape[1]
+    count, misfit = slopes.shape[1], 0.0
+    families: list[Curves] = []
+    posteriors: list[np.ndarray] = []
     for first in range(0, count - count // 2 + 1, max(count // SKIPS, 1)):
         families = [
             curves

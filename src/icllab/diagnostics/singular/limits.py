@@ -15,7 +15,7 @@ from icllab.diagnostics.sampling.draws import sample_chains
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.sampled_losses import sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler
-from icllab.diagnostics.sampling.sampling_warnings import ERRORS, RARELY, mixing_warnings, no_minimum
+from icllab.diagnostics.sampling.sampling_warnings import ERRORS, LOCALIZED, RARELY, mixing_warnings, no_minimum
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures
 from icllab.diagnostics.singular.estimate_checks import FEWEST, Lowest, lowest_near, with_descent, with_rise
@@ -159,10 +159,11 @@ def with_limit(chains: xr.Dataset, annealed: xr.Dataset) -> xr.Dataset:
     level = mean + float(chains["descent"])
     gap = level - float(annealed["level"])
     of_chains = mixing_warnings(chains)
-    unmixed = [text for text in of_chains if "localization" not in text]
+    unmixed = [text for text in of_chains if LOCALIZED not in text]
     of_curve = [] if "free_energy" in annealed else unmixed
-    sentences = [text for text in chains.attrs["warnings"] if text not in of_chains]
-    sentences = list(dict.fromkeys([*sentences, *of_curve, *annealed.attrs["warnings"]]))
+    of_point = [text for text in chains.attrs["warnings"] if text not in of_chains and LOCALIZED not in text]
+    of_chains = [text for text in chains.attrs["warnings"] if text not in of_point]
+    sentences = list(dict.fromkeys([*of_point, *of_curve, *annealed.attrs["warnings"]]))
     beyond = max(ERRORS * float(np.hypot(error, annealed["level_error"])), TOLD * abs(mean))
     if "free_energy" in annealed and abs(gap) > beyond and not (unmixed or _is_recognised(annealed)):
         sentences.append(

@@ -99,6 +99,7 @@ def _rest(
         return float(minimize(of_y, np.zeros(len(h)), jac=True, method="L-BFGS-B", options=options).fun)
 
     bottom = least(np.zeros_like(centre))
+    width, before = WIDTHS[0], np.zeros(DRAWS)
     for width in WIDTHS:
         before = np.array([loss_and_slope(centre + width * v)[0] for v in draws]) - bottom
         if not np.isfinite(before).all():
