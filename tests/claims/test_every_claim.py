@@ -35,6 +35,7 @@ UNFALSIFIED = {
     "induction/learning_or_recognition": "learned_from neither",
     "induction/two_of_nine": "left_without loss_without share spread third_helps third_share",
     "induction/what_the_curriculum_does": "first learned log_rank_held log_rank_removed log_rank_taught ratio_held",
+    "routing/peaks_in_networks": "absent",
     "routing/recognised_in_weights": "derivative_before derivative_change prediction_before prediction_change",
     "singular/toy_superposition": "end five_first gain six_last",
 }
