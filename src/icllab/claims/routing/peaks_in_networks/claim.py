@@ -115,9 +115,6 @@ claim = Claim(
     precision="float64",
     controls={
         "squared": Control("the response is replaced by the squared loss", measure={"squared": True}),
-        "present": Control(
-            "the last program comes, and is the rarest", measure={"present": True}, axes={"seed": tuple(range(96, 120))}
-        ),
         "misplaced": Control(
             "responses are those of the program before, 400 updates late", measure={"misplaced": True}
         ),

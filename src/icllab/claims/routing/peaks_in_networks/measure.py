@@ -17,18 +17,16 @@ FROM = 25  # updates, in which the network learns which tokens are symbols
 FLOOR = 1e-6  # nats: the least response that is told from none
 
 
-def measure(point, *, key, squared=False, misplaced=False, present=False):
+def measure(point, *, key, squared=False, misplaced=False):
     """Every seed's learning times and peaks, and its curves at fewer records; the last program never comes.
 
     ``squared``: the response is replaced by the squared loss. ``misplaced``: it is that of the program before, 400
-    updates late. ``present``: the last program comes.
+    updates late.
     """
     of_networks, of_batches = (jax.random.fold_in(key, i) for i in range(2))
     _, family = _small_transformers.sample_family(point.seed, point, key=of_networks)
     digits = np.asarray(jax.random.key_data(of_batches)).ravel().tolist()
     pi = np.append(power_law(len(point.program) - 1, point.zipf_exponent), 0.0)
-    if present:
-        pi = power_law(len(point.program), point.zipf_exponent)
     law = np.tile(pi, (point.updates, 1))
     rngs = [np.random.default_rng([seed, *digits]) for seed in point.seed]
     batches = [_small_transformers.Batches.from_frequencies(law, family, batch=point.batch, rng=rng) for rng in rngs]
