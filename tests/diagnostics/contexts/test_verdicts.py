@@ -1,4 +1,4 @@
-"""Verdicts on a law of contexts, from numbers alone."""
+"""Verdicts on a law for contexts, from numbers alone."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-r"""Laws of contexts as checks see them: a finding for each verdict on the tests of several networks.
+r"""Laws for contexts as checks see them: a finding for each verdict on the tests of several networks.
 
 The ratio of a test is the fraction that the context's own map leaves, over that which another context's map leaves, or
 over 1 where that leaves more; see :mod:`icllab.diagnostics.contexts.verdicts`.
@@ -33,7 +33,7 @@ QUANTITIES = (
     Quantity("left", "r", "fraction left by weights"),
     "converged",
     *(Quantity(f"{name}_ratio", r"\Lambda", f"{name} left / by another context's map") for name in TESTS),
-    Quantity("ratio", r"\Lambda", "level of a law"),
+    Quantity("ratio", r"\Lambda", "level for a law"),
 )
 
 

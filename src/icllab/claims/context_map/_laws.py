@@ -141,7 +141,7 @@ def stage_indices(family: Family) -> dict[str, int]:
 def measure_law(
     family: Family, stage: int, point: Any, *, subspace: Callable[[Any], Any], key: Any
 ) -> dict[str, Named]:
-    """The tests of a law of contexts in one network, in float64."""
+    """The tests of a law for contexts in one network, in float64."""
     contexts, queries = zip(*family.tests, strict=True)
     with jax.enable_x64(True):
         double = regression.double((family.networks[stage], list(contexts), list(queries)))

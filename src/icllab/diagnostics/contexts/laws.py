@@ -1,4 +1,4 @@
-r"""Tests of a law of contexts: how much of what contexts do to a network do weights carry?
+r"""Tests of a law for contexts: how much of what contexts do to a network do weights carry?
 
 With the map :math:`f_c(w)` of a context c (see :mod:`~icllab.diagnostics.contexts.maps`), three fractions are left on
 held-out queries. A law leaves none of them:
@@ -14,7 +14,7 @@ these do. A network without any map composes, since nothing moves. Every fractio
 
 * *own*: the context's own map;
 * *other*: the map of another context (in the composition, of another context's earlier half) in its place: the null;
-* *planted*: an exact law of the same size in the same network. The target is :math:`T_{w + \delta}(x)` for a random
+* *planted*: an exact law at the same size in the same network. The target is :math:`T_{w + \delta}(x)` for a random
   change :math:`\delta = \delta_1 + \delta_2` of the subspace, scaled to the divergence of the context's effect. What
   is left of it is what these queries, this solver and the choice among equivalent weights leave of a law.
 

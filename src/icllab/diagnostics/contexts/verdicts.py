@@ -2,7 +2,7 @@ r"""Verdicts on contexts as weights: is there a law, and was it learned?
 
 A test's *ratio* is the fraction that a context's own map leaves over that of another context's map (or over 1, where
 that leaves more). There is a law, up to the level 1/10, where the geometric mean over contexts is below the level in
-all three tests: effect, change and composition. There is none where it is above in one of them, *and* a planted law of
+all three tests: effect, change and composition. There is none where it is above in one of them, *and* a planted law at
 the same size would have been found there with probability 0.8 or more. In between, the data cannot tell.
 
 Intervals are Student's over contexts; over networks where there are several, whose means count once. Contexts whose

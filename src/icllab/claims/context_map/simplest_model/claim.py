@@ -47,7 +47,7 @@ def figure(dataset: xr.Dataset):
 claim = Claim(
     title="The simplest model with a context law",
     sentence=(
-        "Of trained regression models, linear attention that sums over its context has a law of contexts; linear "
+        "Of trained regression models, linear attention that sums over its context has a law for contexts; linear "
         "attention that averages, and transformers of one and two layers, have none."
     ),
     conditions=(

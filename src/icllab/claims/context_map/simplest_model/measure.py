@@ -1,4 +1,4 @@
-"""Tests of a law of contexts in trained linear attention and transformers."""
+"""Tests of a law for contexts in trained linear attention and transformers."""
 
 import jax
 

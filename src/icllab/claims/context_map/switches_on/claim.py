@@ -9,7 +9,7 @@ before it, and the end. The read-out moves in the item-label network. In regress
 layers move for queries of one token, the attention for queries of three. Linear attention with a direct term, trained
 as they are, has an exact law at every stage and shows that the tests find one.
 
-Contexts whose fits have not converged are left out; a "no" counts where a planted law of the same size would have been
+Contexts whose fits have not converged are left out; a "no" counts where a planted law at the same size would have been
 found in these networks with probability 0.8. The score is accuracy, or the fraction of variance explained.
 """
 
@@ -59,7 +59,7 @@ ASKED_HERE = ASKED | {"stage": STAGES}
 claim = Claim(
     title="The context law comes with learning",
     sentence=(
-        "A law of contexts switches on with in-context learning: after training, and not before its jump, weights "
+        "A law for contexts switches on with in-context learning: after training, and not before its jump, weights "
         "carry nine tenths of a context's effect, change and composition."
     ),
     conditions=(

@@ -1,4 +1,4 @@
-"""Tests of a law of contexts at stages of the training of networks, and of linear attention, for which it is exact."""
+"""Tests of a law for contexts at stages of the training of networks, and of linear attention, for which it is exact."""
 
 import jax
 
