@@ -49,7 +49,7 @@ def judged(id: str, phrase: str, dataset: xr.Dataset, *, has_law: bool, **at: An
     verdict = law(_tests(dataset.sel(at, drop=True)).rename(seed="network"))
     numbers = verdict.numbers
     worst = numbers.isel(test=int(np.argmax(numbers["ratio"].fillna(0.0).values)))
-    says = HAS_LAW.get(verdict.outcome)
+    says = HAS_LAW.get(LawOutcome(verdict.outcome))
     outcome = Outcome.UNDECIDED if says is None else Outcome.HOLDS if says is has_law else Outcome.FAILS
     ratio, reach = float(worst["ratio"]), float(worst["high"] - worst["low"]) / 2
     name = f"{id}[{','.join(f'{axis}={value}' for axis, value in at.items())}]"

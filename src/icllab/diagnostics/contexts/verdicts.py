@@ -155,7 +155,7 @@ def log_ratios(tests: xr.Dataset, world: str, *, level: float = LEVEL) -> xr.Dat
     left, null = (tests["left"].sel(world=name, drop=True) for name in (world, "other"))
     null = null.clip(max=1.0)
     ratio = (left / null.where(null > 0)).clip(min=FLOOR * level)
-    return np.log(ratio.where(_converged(tests, world) & np.isfinite(ratio)))
+    return xr.ufuncs.log(ratio.where(_converged(tests, world) & np.isfinite(ratio)))
 
 
 def _converged(tests: xr.Dataset, world: str) -> xr.DataArray:

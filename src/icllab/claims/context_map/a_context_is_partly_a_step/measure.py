@@ -1,5 +1,7 @@
 """Changes of weights that stand for contexts, beside gradient steps on these contexts, in networks of four kinds."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -118,7 +120,7 @@ def compared(network, task, prompts, others, where, *, shuffled, labels, key):
         draws = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), wrong, others)
         settings = {"queries": queries, "draws": draws, "solver": SOLVER, "key": key}
         result = gradient_step_comparison(network, task, context, subspace=where, **settings).sel(gradient=SLOPE)
-        row = {"map_gap": float(result["gap"]), "exact_cosine": exact_cosine(network, context)}
+        row: dict[str, Any] = {"map_gap": float(result["gap"]), "exact_cosine": exact_cosine(network, context)}
         for name, source in MEASURED.items():
             first, *rest = result[f"other_{source}"].values
             row[name] = np.array([first if shuffled else float(result[source]), np.mean(rest), first])

@@ -32,7 +32,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
     if "left" not in dataset:
         return dataset
     tests = dataset[["left", "converged"]].assign(converged=dataset["converged"] == 1)
-    ratios = {f"{world}_ratio": np.exp(log_ratios(tests, world)) for world in ("own", "planted")}
+    ratios = {f"{world}_ratio": xr.ufuncs.exp(log_ratios(tests, world)) for world in ("own", "planted")}
     return dataset.assign(**ratios, own_ratio_line=LEVEL * xr.ones_like(dataset["multiple"]))
 
 
@@ -56,7 +56,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         enough = bool((stage["left_out"] <= stage["contexts"]).all())
         findings += checks.complete(f"converged_{name}", f"half of the fits at {multiple:g} T converge", enough)
         for test in TESTS:
-            logs = np.log(dataset["own_ratio"].sel(multiple=multiple, test=test, drop=True)).mean("context")
+            logs = xr.ufuncs.log(dataset["own_ratio"].sel(multiple=multiple, test=test, drop=True)).mean("context")
             left = estimates.geometric_mean(np.exp(logs))
             quantity = f"{test} left at {multiple:g} T / by another program's map"
             side = checks.above if (test, name) == (CHANGE, "after") else checks.below
@@ -72,7 +72,7 @@ def figure(dataset: xr.Dataset):
         return panels(part, [Panel("effect", yscale="log")], x="multiple", hue="context", xscale="log")
     table = part[["own_ratio_line"]].assign(answer_loss=part["answer_loss"].mean("context"))
     for name in ("own_ratio", "planted_ratio"):
-        mean = estimates.geometric_mean(np.exp(np.log(part[name]).mean("context")))
+        mean = estimates.geometric_mean(np.exp(xr.ufuncs.log(part[name]).mean("context")))
         table = table.assign({name: np.exp(mean.value), f"{name}_error": np.exp(mean.value) * mean.error})
     rows = [Panel(name, "own_ratio_line", yscale="log", hue="test") for name in ("own_ratio", "planted_ratio")]
     rows.append(Panel("answer_loss", hue="answered_by"))

@@ -1,6 +1,7 @@
 """Maps of two programs along training, at multiples of the time at which each is learned."""
 
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -104,7 +105,9 @@ def tested(network, task, context, strings, point, *, key):
     programs = jax.vmap(TokenPrompt)(jnp.asarray(pair, jnp.int32))
     program = jax.tree.map(lambda leaf: leaf[0], programs)
     answers = {"program": answers_after(network, program, last), "neither": answers_alone(network, last)}
-    row = {"effect": ((), float(jnp.mean(divergence("logits", answers["program"], answers["neither"]))))}
+    row: dict[str, Any] = {
+        "effect": ((), float(jnp.mean(divergence("logits", answers["program"], answers["neither"]))))
+    }
     if point.directions:
         queries = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), Queries(fitted, last, {}))
         problem = LawProblem(network, parameter_mask(network, None), SOLVER, "logits")
