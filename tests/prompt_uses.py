@@ -72,7 +72,10 @@ def _note(uses, plan):
         prompts.append(_rows(first(plan.program, own) if whole is None else whole))
     uses.trained += prompts
     if plan.held_out is not None:
-        uses.held_out.append(_rows(plan.held_out))
+        held_out = plan.held_out
+        if plan.record.shared is None:  # each member has its own
+            held_out = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), held_out)
+        uses.held_out.append(_rows(held_out))
     for i, j in itertools.combinations(range(plan.members.size), 2):
         if seeds[i] == seeds[j] or not np.array_equal(others[i], others[j]):
             continue

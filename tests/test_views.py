@@ -17,7 +17,6 @@ from icllab import constructions, diagnostics, lab, models, theory, training
 from icllab.core.protocols import AbstractPredictor, AbstractTask, Trace
 from icllab.core.views import brief, one_line
 from icllab.diagnostics import ContextMap, ContextRank
-from icllab.diagnostics.contexts.verdicts import MapOutcome, MapVerdict
 from icllab.diagnostics.curvature.krylov import TraceEstimate
 from icllab.lab import Estimate, Finding, Outcome, Verdict
 from icllab.models import LinearAttention, edited, edited_by, reduced
@@ -72,7 +71,7 @@ def context_map():
     table = {f"null_{name}": (("null", "draw"), np.full((len(nulls), 2), 0.75)) for name in names}
     about = {"query_length": 1, "queries": 6, "positions": "last", "method": "newton"}
     dataset = xr.Dataset(table | dict.fromkeys(names, 0.25), {"null": nulls}, about)
-    return ContextMap(None, dataset, MapVerdict(MapOutcome("law"), "it <is> one"), ("few & far",))
+    return ContextMap(None, dataset, ("few & far",))
 
 
 SHOWN = {
@@ -97,7 +96,7 @@ SHOWN = {
     Patch: (lambda: Patch((), (jnp.array([0.5, 1.5]),)), ["[[0.5, 1.5]]"]),
     Optimum: (lambda: optimal(np.ones(8), length=4), ["[8, 8] from 0 to 0.3077", "5.538"]),
     TraceEstimate: (lambda: TraceEstimate(12.5, 0.25, 0.125), ["12.5", "0.25", "0.125"]),
-    ContextMap: (context_map, ["0.25", "0.75", "it &lt;is&gt; one", "few &amp; far", "newton"]),
+    ContextMap: (context_map, ["0.25", "0.75", "few &amp; far", "newton"]),
     ContextRank: (
         lambda: ContextRank(None, 3, 2.5, 7, np.ones(3), np.ones((3, 9)), True, 2**20),
         ["<td>3</td>", "2.5", "<td>4</td>", "True", "1 MiB"],

@@ -77,12 +77,12 @@ def _verdict(cosines, gaps):
     """Judge made-up networks of one architecture by the claim's own check."""
     dims = ("seed", "step", "examples")
     zeros = np.zeros((SEEDS, 2))
-    data = {"cosine": (dims, cosines), "best_step_gap": (dims, gaps)}
+    data = {"step_cosine": (dims, cosines), "best_step_gap": (dims, gaps)}
     data |= dict.fromkeys(("map_gap", "unconverged"), (dims[:2], zeros))
     data["training_score"] = dims[:2], zeros + 1
     coords = {"seed": range(SEEDS), "step": [0, 1], "examples": [claim.OWN, claim.OTHER]}
     dataset = xr.Dataset(data, coords=coords).expand_dims(architecture=["two layers"])
-    table = dataset[["cosine", "best_step_gap", "map_gap", "unconverged"]].expand_dims(part=[claim.ALL])
+    table = dataset[["step_cosine", "best_step_gap", "map_gap", "unconverged"]].expand_dims(part=[claim.ALL])
     findings = claim.check(table.assign(training_score=dataset["training_score"]))
     failed = {finding.name for finding in findings if finding.outcome is Outcome.FAILS}
     if all(finding.outcome is Outcome.HOLDS for finding in findings):

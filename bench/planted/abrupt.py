@@ -8,8 +8,8 @@ from icllab.diagnostics.curves.transition_times import transitions
 
 STATISTIC = "icllab.diagnostics.curves.transition_times.transitions"
 FAMILY = (
-    "Losses exp(-log 2 (t/T)^b) of 100 records from t = 20 to 2000 with T between 300 and 600, and noise of 5 % of the fall: "
-    "b = 1 is an exponential, b below 1 a stretched one, and b = 8 almost a jump."
+    "Losses exp(-log 2 (t/T)^b) of 100 records from t = 20 to 2000 with T between 300 and 600, and noise of 5 % of the "
+    "fall: b = 1 is an exponential, b below 1 a stretched one, and b = 8 almost a jump."
 )
 AXIS = "exponent of time, b"
 STRENGTHS = (0.6, 1.0, 1.3, 1.6, 2.0, 3.0, 8.0)

@@ -10,11 +10,12 @@ from icllab.tasks import LinearRegression
 
 STATISTIC = "icllab.diagnostics.causality.forbidden_positions"
 FAMILY = (
-    "One plus a step of gradient descent on 20 examples in 4 dimensions, plus a share of the target; a third of the replicates "
-    "take a cumulative sum of the gradients, a third a matrix, and a third all examples minus the later ones."
+    "One plus a step of gradient descent on 20 examples in 4 dimensions, plus a share of the target; a third of the "
+    "replicates take a cumulative sum of the gradients, a third a matrix, and a third all examples minus the later "
+    "ones."
 )
 AXIS = "share of the target"
-STRENGTHS = (0.0, 1e-16, 1e-14, 1e-12, 1e-9, 1e-7, 1e-5, 1e-2)
+STRENGTHS = (0.0, 1e-12, 1e-9, 1e-7, 1e-6, 1e-5, 1e-2)
 CAUSAL, AHEAD = "causal", "looks ahead"
 FALSE = {0.0: (AHEAD,), 1e-2: (CAUSAL,)}
 REPLICATES = 102

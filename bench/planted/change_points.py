@@ -8,8 +8,8 @@ from icllab.diagnostics.curves.breakpoints import change_points
 
 STATISTIC = "icllab.diagnostics.curves.breakpoints.change_points"
 FAMILY = (
-    "Smooth falls (a power law, an exponential, a line in log t; noise of neighbouring records with correlation 0, .5 or "
-    ".7), 40 records over three decades, and a drop of so many standard deviations of the noise at t = 300."
+    "Smooth falls (a power law, an exponential, a line in log t; noise of neighbouring records with correlation 0, .5 "
+    "or .7), 40 records over three decades, and a drop of so many standard deviations of the noise at t = 300."
 )
 AXIS = "drop / standard deviation of the noise"
 STRENGTHS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 10.0)

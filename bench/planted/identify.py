@@ -12,8 +12,9 @@ from icllab.tasks import LinearRegression
 
 STATISTIC = "icllab.diagnostics.identification.comparison.identify"
 FAMILY = (
-    "Answers (1 - s) ridge + s gradient descent, one step of rate one half, to 8 examples in 4 dimensions; 512 prompts, "
-    "and 256 to fit the rate. At s = 0.128 ridge leaves 1.0 % of the variance unexplained, which is the tolerance."
+    "Answers (1 - s) ridge + s gradient descent, one step of rate one half, to 8 examples in 4 dimensions; 512 "
+    "prompts, and 256 to fit the rate. At s = 0.128 ridge leaves 1.0 % of the variance unexplained, which is "
+    "the tolerance."
 )
 AXIS = "weight of gradient descent, s"
 EDGE = 0.128

@@ -116,7 +116,7 @@ TASKS = {
     "markov_chain": lambda: MarkovChain.init(vocabulary=3, tokens=6, key=KEY),
     "higher_order_chain": _chain,
     "string_programs": lambda: StringPrograms.init(
-        functions=3, symbols=3, lengths=(1, 3), programs=((0,), (2, 1), (1,)), noise=0.2, turned=True, key=KEY
+        functions=3, symbols=3, lengths=(1, 3), programs=((0,), (2, 1), (1,)), noise=0.2, by_data=True, key=KEY
     ),
     "text": lambda: Text.from_documents(
         Documents(("a", "b"), (b"abracadabra", b"barbara and a drab crab")), tokens=6, alphabet=b"abcdr "

@@ -121,9 +121,9 @@ def test_shares_of_a_gradient():
 # --- event times -----------------------------------------------------------------------------------------------------
 
 
-def group(rng, scale):
+def group(rng, scale, unit=1.0):
     times, observed = censored(rng, scale)
-    return xr.Dataset({"observed_time": ("member", times), "crossed": ("member", observed)})
+    return xr.Dataset({"observed_time": ("member", unit * times), "crossed": ("member", observed)})
 
 
 def test_restricted_means_of_event_times():
@@ -138,7 +138,7 @@ def test_delays(monkeypatch):
     monkeypatch.setattr("icllab.diagnostics.curves.survival._exact_p_value", lambda *_: np.nan)  # 20 000 divisions
 
     def measure(rng):
-        table = delay(group(rng, 1.0), group(rng, 1.5), until=1.5)
+        table = delay(group(rng, 1.0, 50.0), group(rng, 1.5, 50.0), until=75.0)  # in steps: means far from 1
         names = "restricted_difference", "log_ratio"
         return [float(table[name]) for name in names], [float(table[f"{name}_error"]) for name in names]
 
@@ -209,8 +209,12 @@ def test_the_slope_of_a_free_energy():
     assert_calibrated(*repeated(measure))
 
 
-def phase(rng, energies, errors, nbeta):
-    noise = np.asarray(errors) * rng.normal()  # free energies of neighbouring temperatures err together
+def phase(rng, energies, errors, nbeta, correlation=1.0):
+    common, own = (
+        np.sqrt(correlation),
+        np.sqrt(1 - correlation),
+    )  # free energies of neighbouring temperatures err together
+    noise = np.asarray(errors) * (common * rng.normal() + own * rng.normal(size=len(nbeta)))
     return xr.Dataset(
         {"free_energy": ("nbeta", energies + noise), "free_energy_error": ("nbeta", np.asarray(errors, float))},
         coords={"nbeta": nbeta},
@@ -233,17 +237,29 @@ def test_weights_of_phases():
     assert_calibrated(*repeated(measure))
 
 
-def test_crossings_of_phases():
+def crossings(correlation):
+    """Values and errors of the crossing, half-way between two temperatures."""
     nbeta = np.geomspace(10, 1000, 5)
+    middle = np.log(nbeta[1:3]).mean()
 
     def measure(rng):
-        first = phase(rng, 0.5 * np.log(nbeta), np.full(5, 0.05), nbeta)
-        second = phase(rng, 2.0 + 0.1 * np.log(nbeta), np.full(5, 0.03), nbeta)
+        first = phase(rng, 0.4 * (np.log(nbeta) - middle), np.full(5, 0.05), nbeta, correlation)
+        second = phase(rng, np.zeros(5), np.full(5, 0.03), nbeta, correlation)
         table = sampled_crossings(first, second)
         assert table.sizes["crossing"] == 1
         return float(table["crossing_n"][0]), float(table["crossing_n_error"][0])
 
-    assert_calibrated(*repeated(measure))
+    return repeated(measure)
+
+
+@pytest.mark.parametrize("correlation", [0.8, 1.0])
+def test_crossings_of_phases(correlation):
+    assert_calibrated(*crossings(correlation))
+
+
+def test_crossings_of_phases_whose_errors_are_independent_have_an_error_that_is_too_large():
+    values, errors = crossings(0.0)
+    assert 1.0 < np.sqrt((errors**2).mean()) / values.std(ddof=1) < 1.1 * 2**0.5
 
 
 def test_the_assertion_itself_notices_both_sides():

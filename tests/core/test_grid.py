@@ -91,6 +91,13 @@ def test_blocks_that_cannot_be_are_refused(count, block):
         Seeds(count, block)
 
 
+def test_seeds_may_begin_where_those_of_another_size_end():
+    assert Seeds(4, block=2, first=10).values == (10, 11, 12, 13)
+    assert Seeds(2, block=1).values == (0, 1)
+    with pytest.raises(Exception, match="first seed"):
+        Seeds(4, 2, -1)
+
+
 def test_a_table_has_the_axes_of_the_call_before_its_own():
     def measured(seed, rate):
         return {"loss": seed + 10 * rate, "curve": (("step",), [seed, rate, 0])}

@@ -2,9 +2,14 @@
 
 import shlex
 import shutil
+import signal
+import sys
 
+import pytest
 from faults.processes import CLAIM, CLAIMS, DIMS, STORE, cells
 
+from icllab.core.errors import InputError
+from icllab.page import runs
 from icllab.page.results import command
 from icllab.page.runs import Job, Runs
 
@@ -79,6 +84,47 @@ def test_a_log_is_text(opened, tmp_path, monkeypatch):
     answer = page.get(f"/api/runs/{id}/log")
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["log"] == "<script>alert(1)</script>\ufffd\n"
+
+
+def test_a_log_is_sent_from_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "LOG_BYTES", 10)
+    monkeypatch.setattr(Runs, "_work", lambda self: None)
+    queue = Runs(tmp_path)
+    job = queue.start(CLAIM, "small")
+    for text in ("short", "0123456789" * 3 + "the end"):
+        job.log.write_text(text)
+        assert queue.log(job.id) == text[-10:]
+    queue.close()
+
+
+def test_the_queue_has_an_end_and_what_is_stopped_in_it_never_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "MOST_QUEUED", 3)
+    monkeypatch.setattr(Runs, "_work", lambda self: None)
+    queue = Runs(tmp_path)
+    jobs = [queue.start(CLAIM, "small") for _ in range(3)]
+    with pytest.raises(InputError, match="runs: expected at most 3 in the queue"):
+        queue.start(CLAIM, "small")
+    queue.stop(jobs[0].id)
+    assert queue._launch(jobs[0]) is None  # it was taken out of the queue before, and stopped since
+    assert (jobs[0].state, jobs[0].process) == ("stopped", None)
+    jobs.append(queue.start(CLAIM, "small"))
+    queue.close()
+    assert [job.state for job in jobs] == ["stopped"] * 4
+
+
+def test_a_run_that_does_not_end_when_it_is_asked_to_is_killed(tmp_path, until, monkeypatch):
+    monkeypatch.setattr(runs, "PATIENCE", 0.1)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('ready', 'w'); time.sleep(60)"
+    monkeypatch.chdir(tmp_path)
+    queue = Runs(tmp_path)
+    with queue._condition:
+        job = queue.start(CLAIM, "small")
+        job.arguments = [sys.executable, "-c", deaf]
+    until((tmp_path / "ready").exists)
+    queue.stop(job.id)
+    until(lambda: job.state == "stopped")
+    assert job.exit_status == -signal.SIGKILL
+    queue.close()
 
 
 def test_the_command_can_be_typed(tmp_path):

@@ -1,5 +1,6 @@
 """Who is answered, what an answer may do in a browser, and what stored text may do there."""
 
+import asyncio
 import html
 import json
 import os
@@ -10,12 +11,14 @@ from urllib.parse import urljoin
 import pytest
 from faults.processes import CLAIM, CLAIMS, STORE
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from icllab.core.errors import InputError
 from icllab.page import security, server
+from icllab.page.endpoints import LARGEST_BODY, _json_body
 
 HOSTS = [
     "evil.example",
@@ -199,6 +202,60 @@ def test_links_lead_nowhere(results, opened, tmp_path):
     shutil.move(tmp_path / "elsewhere", results / STORE)
     assert page.get(f"/api/results/{STORE.as_posix()}/results.nc").status_code == 200
     assert page.get(f"/api/results/{STORE.as_posix()}/figure.png").status_code == 404
+    listing = page.get(f"/api/claims/{CLAIM}").json()["html"]
+    assert "/results.nc?" in listing
+    assert "/figure.png?" not in listing
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+@pytest.mark.parametrize("name", ["figure.png", "results.nc"])
+def test_what_takes_the_place_of_a_file_after_the_listing_is_not_sent(
+    name, kind, results, opened, tmp_path, monkeypatch
+):
+    """The listing is held as it was: a file may be exchanged between the two looks of one request."""
+    page, path = opened(results), results / STORE / name
+    address = f"/api/results/{STORE.as_posix()}/{name}"
+    assert page.get(address).status_code == 200
+    api = page.app.app.state.api
+    listing = api.results.of(api.entry(CLAIM))
+    monkeypatch.setattr(api.results, "of", lambda entry: listing)
+    path.unlink()
+    (tmp_path / "secret").write_bytes(b"secret")
+    make = {"link": lambda: path.symlink_to(tmp_path / "secret"), "folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}
+    make[kind]()
+    answer = page.get(address)
+    assert answer.status_code == 404
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("name", ["configuration.json", "verdict.json"])
+def test_states_that_are_links_or_too_large_are_not_read(name, results, opened, tmp_path, monkeypatch):
+    path = results / STORE / name
+    shutil.move(path, tmp_path / name)
+    path.symlink_to(tmp_path / name)
+    page = opened(results)
+    assert 'class="fault"' in page.get(f"/api/claims/{CLAIM}").json()["html"]
+    path.unlink()
+    shutil.move(tmp_path / name, path)
+    assert 'class="fault"' not in page.get(f"/api/claims/{CLAIM}").json()["html"]
+    monkeypatch.setattr("icllab.page.results.LARGEST_JSON", path.stat().st_size - 1)
+    path.touch()
+    assert "expected a file of at most" in page.get(f"/api/claims/{CLAIM}").json()["html"]
+
+
+def test_a_body_in_small_chunks_ends_at_the_limit():
+    """No length is announced: what has come is counted, and the rest is not waited for."""
+    taken = 0
+
+    async def receive():
+        nonlocal taken
+        taken += 100
+        return {"type": "http.request", "body": b"a" * 100, "more_body": taken < 10 * LARGEST_BODY}
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    with pytest.raises(InputError, match=f"body: expected at most {LARGEST_BODY} bytes"):
+        asyncio.run(_json_body(request))
+    assert LARGEST_BODY < taken <= LARGEST_BODY + 100
 
 
 # Text.

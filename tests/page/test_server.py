@@ -1,6 +1,7 @@
 """Answers of the server: claims, results, data, refusals of one line; and that it never needs JAX."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -122,6 +123,24 @@ def test_a_start_is_read_before_anything_runs(page):
     assert "expected one of this library" in said(json.dumps({"claim": "--help"}), 404)
     assert "at most 65536 bytes" in said(json.dumps({"claim": "a" * 70_000}))
     assert page.app.app.state.api.runs.jobs() == []
+
+
+def test_a_result_is_read_again_when_a_file_of_its_size_has_taken_its_place(results, opened):
+    """Within the same second: the address of its figure changes too."""
+    page, path = opened(results), results / STORE / "verdict.json"
+
+    def tile():
+        return next(one for one in page.get("/api/claims").json()["claims"] if one["claim"] == CLAIM)
+
+    before = tile()
+    assert before["verdict"] == "holds"
+    text, times = path.read_text(), path.stat()
+    path.write_text(text.replace('"holds"', '"fails"'))
+    os.utime(path, ns=(times.st_atime_ns, max(p.stat().st_mtime_ns for p in path.parent.iterdir()) + 2_000_000))
+    after = tile()
+    assert after["verdict"] == "fails"
+    addresses = [re.search(r"figure\.png\?\d+", one["html"])[0] for one in (before, after)]
+    assert addresses[0] != addresses[1]
 
 
 # Files that are not what they seem.

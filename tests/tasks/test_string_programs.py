@@ -1,5 +1,6 @@
 """Strings and programs: everything that can be drawn, by enumeration, and what programs make of strings, by lists."""
 
+import dataclasses
 import inspect
 import itertools
 from types import SimpleNamespace
@@ -33,8 +34,9 @@ def drawn(task, count, key):
 
 def run(task, program, x):
     """What a program makes of a list, one function after the other."""
+    turns = np.asarray(task.turns)
     for function in program:
-        turn = int(task.turns[function]) % len(x)
+        turn = int(turns[function] if turns.ndim == 1 else turns[function, x[0]]) % len(x)
         x = [int(task.tables[function][symbol]) for symbol in x[turn:] + x[:turn]]
     return x
 
@@ -111,6 +113,102 @@ def test_programs_do_one_function_after_the_other():
     np.testing.assert_allclose(task.only(1).entropies()[:2], 0, atol=1e-12)
 
 
+def by_data(lengths=(3,), programs=((0,), (1,), (0, 1), (1, 0), (0, 1, 0)), **options):
+    sizes = {"functions": 2, "symbols": 3, "lengths": lengths, "programs": programs}
+    return StringPrograms.init(**sizes, by_data=True, key=KEY, **options)
+
+
+def test_turns_by_data_are_those_of_the_first_symbol():
+    task = by_data(lengths=(2, 3))
+    assert task.turns.shape == task.tables.shape
+    assert len({tuple(row) for row in np.asarray(task.turns).tolist()}) == 2
+    tokens, contexts, asked = (np.asarray(part) for part in drawn(task, 200, KEY))
+    assert set(contexts) == set(range(5))
+    for row, context, mask in zip(tokens, contexts, asked, strict=True):
+        n = int(mask.sum())
+        assert row[1:][mask].tolist() == run(task, task.programs[context], row[3 : 3 + n].tolist())
+    (strings, answers), (longer, _) = task.every_string((1, 0))
+    assert (strings.shape, longer.shape) == ((9, 2), (27, 3))
+    assert answers.tolist() == [run(task, (1, 0), x) for x in strings.tolist()]
+
+
+def nearest(task, program):
+    """By trying every table and every turn by data of three symbols on all strings."""
+    cases = []
+    for n in task.lengths:
+        strings = np.array(list(itertools.product(range(3), repeat=n)))
+        cases.append((strings, np.array([run(task, program, x) for x in strings.tolist()])))
+    errors = []
+    for turns in itertools.product(range(3), repeat=3):
+        places = [(np.arange(x.shape[1]) + np.array(turns)[x[:, :1]]) % x.shape[1] for x, _ in cases]
+        for table in itertools.product(range(3), repeat=3):
+            answers = [np.array(table)[np.take_along_axis(x, at, 1)] for (x, _), at in zip(cases, places, strict=True)]
+            errors.append(np.mean([np.mean(y != wanted) for y, (_, wanted) in zip(answers, cases, strict=True)]))
+    return min(errors)
+
+
+@pytest.mark.parametrize("lengths", [(3,), (2, 3)])
+def test_a_composition_of_turns_by_data_is_no_function(lengths):
+    """Every function that there is differs from it; from a single function the nearest one does not."""
+    task = by_data(lengths)
+    for program in task.programs:
+        error = task.nearest_function_error(program)
+        assert error == pytest.approx(nearest(task, program), abs=1e-12)
+        assert error == 0 if len(program) == 1 else error > 0.05
+
+
+def test_the_nearest_function_may_lose_symbols():
+    """Of tables with loss a function is its own nearest one, and of compositions every table is tried."""
+    lossy = dataclasses.replace(by_data(), tables=jnp.array([[0, 0, 1], [2, 1, 1]], jnp.int32))
+    errors = [lossy.nearest_function_error(program) for program in lossy.programs]
+    assert errors == pytest.approx([nearest(lossy, program) for program in lossy.programs], abs=1e-12)
+    assert errors[:2] == [0.0, 0.0]
+
+
+def test_turns_by_data_lose_strings_and_a_second_turn_depends_on_another_symbol():
+    """A function's turn is that of its first symbol; that of a composition changes with other symbols too."""
+    task = by_data()
+    ((strings, once),) = task.every_string((0,))
+    assert len({tuple(row) for row in once.tolist()}) < len(strings)
+    ((_, twice),) = task.every_string((0, 1))
+
+    def turn(answers, x):
+        return {r for r in range(3) if np.array_equal(answers, np.roll(x, -r))}
+
+    plain = dataclasses.replace(task, tables=jnp.tile(jnp.arange(3, dtype=jnp.int32), (2, 1)))
+    ((_, once),), ((_, twice),) = (plain.every_string(program) for program in ((0,), (0, 1)))
+    for answers, depends in ((once, False), (twice, True)):
+        sets = [
+            [turn(y, x) for x, y in zip(strings, answers, strict=True) if x[0] == first and len(set(x.tolist())) == 3]
+            for first in range(3)
+        ]
+        assert any(set.intersection(*rows) == set() for rows in sets) is depends
+
+
+def test_a_composition_in_the_group_is_a_function():
+    """Permutations with turns: each composition of two or three is one again, and keeps all strings apart."""
+    programs = [(0,), (1,), (2,), (0, 1), (2, 1), (2, 0, 1)]
+    task = StringPrograms.init(functions=3, symbols=4, lengths=(3,), programs=programs, turned=True, key=KEY)
+    assert [task.nearest_function_error(program) for program in task.programs] == [0.0] * 6
+    for program in task.programs:
+        ((strings, answers),) = task.every_string(program)
+        assert len({tuple(row) for row in answers.tolist()}) == len(strings)
+    np.testing.assert_allclose(task.guessing_losses(), np.log(4), rtol=1e-12)
+
+
+def test_guessing_costs_the_entropy_of_the_symbols_of_each_place():
+    task = by_data(lengths=(2, 3), noise=0.3)
+    for program, loss in zip(task.programs, task.guessing_losses(), strict=True):
+        entropies = []
+        for n in task.lengths:
+            answers = [run(task, program, list(x)) for x in itertools.product(range(3), repeat=n)]
+            for place in zip(*answers, strict=True):
+                p = 0.7 * np.array([place.count(symbol) for symbol in range(3)]) / len(place) + 0.1
+                entropies.append(-np.sum(p * np.log(p)))
+        assert loss == pytest.approx(np.mean(entropies), rel=1e-6)
+    assert task.guessing_losses().min() < np.log(3) - 1e-3
+
+
 def test_frequencies_are_a_power_law_and_programs_can_be_left_out():
     task = StringPrograms.init(functions=4, symbols=3, lengths=(1,), exponent=0.5, key=KEY)
     assert task.programs == ((0,), (1,), (2,), (3,))
@@ -147,6 +245,12 @@ def test_frequencies_are_a_power_law_and_programs_can_be_left_out():
             lambda: StringPrograms.init(functions=2, symbols=3, lengths=(1,), noise=1.5, key=KEY),
             "noise: expected a number from 0 to 1",
         ),
+        (lambda: by_data(lengths=(1,)), "programs: expected compositions that are no functions"),
+        (
+            lambda: by_data(lengths=(13,), programs=((0,),)).guessing_losses(),
+            "lengths: expected at most 100000 strings",
+        ),
+        (lambda: by_data(lengths=(47,)), "symbols: expected at most 100000 turns by data"),
         (lambda: small().only(3), "contexts: expected integers from 0 to 2, got 3"),
         (lambda: small().only(0).only(1), "contexts: expected at least one that comes at all"),
         (

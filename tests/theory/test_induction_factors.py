@@ -108,3 +108,15 @@ def test_times_of_the_flow():
 
 def test_what_does_not_fall_in_the_time_given_has_no_time():
     assert np.isnan(list(factors.flow((0.01,) * 3, time=5.0, **SIZES).crossings.values())).all()
+
+
+@pytest.mark.parametrize("attention", factors.ATTENTION)
+def test_right_share_is_that_of_the_right_label_among_labels(attention):
+    beta, alpha = points()[:2]
+    share = factors.right_share(beta, alpha, pairs=3, attention=attention)
+    for b, a, s in zip(beta, alpha, share, strict=True):
+        even = np.exp([b, 0, 0, 0]) if attention == "softmax" else 1 + np.array([b, 0, 0, 0])
+        y = (even / (even.sum() if attention == "softmax" else 4))[0]
+        labels = np.exp([a * y, 0, 0]) if attention == "softmax" else 1 + np.array([a * y, 0, 0])
+        assert s == pytest.approx(labels[0] / labels.sum(), rel=1e-10)
+    assert factors.right_share(1.0, 0.0, pairs=3, attention=attention) == pytest.approx(1 / 3)

@@ -82,3 +82,11 @@ def test_a_history_comes_back_from_its_arrays():
     table = back.table("losses", [1, 2, 4, 6], np.full((2, 3), 7.0))
     assert table.shape == (2, 4, 3)
     np.testing.assert_array_equal(table[1, :, 2], [np.nan, np.nan, 1.0, 7.0])
+
+
+def test_the_last_losses_stand_at_the_last_step_whatever_was_recorded_there():
+    """A member that has ended before has its own last losses, and a step that was not recorded is missing."""
+    history = History((2, 1))
+    history.rows["losses"] = {0: np.full((2, 1), 1.0), 5: np.full((2, 1), 2.0)}
+    table = history.table("losses", [0, 3, 5], np.array([[3.0], [4.0]]))
+    np.testing.assert_array_equal(table[..., 0], [[1.0, np.nan, 3.0], [1.0, np.nan, 4.0]])

@@ -56,14 +56,21 @@ def cell_key(key: "jax.Array", coordinates: Mapping[str, Any]) -> "jax.Array":
 
 @dataclass(frozen=True)
 class Seeds:
-    """Independent repetitions 0 to ``count - 1``, of which ``block`` at a time are a cell of their own."""
+    """Independent repetitions from ``first`` on, ``count`` of them, of which ``block`` at a time are a cell."""
 
     count: int
     block: int
+    first: int = 0
 
     def __post_init__(self) -> None:
         require_integer("seeds", self.count)
         require_integer("seeds of a block", self.block)
+        require_integer("first seed", self.first, least=0)
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The seeds."""
+        return tuple(range(self.first, self.first + self.count))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from icllab.diagnostics.behaviour.lengths import accuracy, per_length
     from icllab.diagnostics.behaviour.scores import icl_scores
     from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
+    from icllab.diagnostics.contexts.laws import context_law
     from icllab.diagnostics.contexts.lens import logit_lens
     from icllab.diagnostics.contexts.maps import ContextMap, context_map
     from icllab.diagnostics.contexts.ranks import ContextRank, context_rank

@@ -71,7 +71,8 @@ class Claim:
             standard error, a closed form or a line (``width_error``, ``width_theory``, ``width_line``) needs no row.
         static: The axes that are shapes: looped, one saved cell per combination. All others are inside each cell.
         outputs: The axes that nothing is swept over: the coordinates of what is measured, such as steps of a curve.
-        sizes: size -> axis -> values; ``"seed": 8`` means seeds 0 to 7, ``Seeds(8, block=2)`` the same in four cells.
+        sizes: size -> axis -> values; ``"seed": 8`` means seeds 0 to 7, ``Seeds(8, block=2)`` the same in four cells,
+            ``Seeds(8, block=2, first=10)`` seeds 10 to 17: a larger size repeats none of a smaller one.
             A size may have another value of a fixed number: a smaller batch at ``smoke``.
         fixed: The numbers that are not axes.
         theory: Adds predictions, and the lines a figure draws, to the assembled Dataset. Without JAX. None, as
@@ -314,7 +315,7 @@ def _derived(name: str, rows: Mapping[str, Quantity]) -> Quantity:
 
 def _listed(values: Any) -> tuple[Value, ...]:
     if isinstance(values, Seeds):
-        values = values.count
+        return values.values
     return tuple(range(values)) if isinstance(values, int) else tuple(values)
 
 

@@ -166,10 +166,15 @@ class Api:
     def download(self, subject: str, finding: str, name: str, file: str, query: dict[str, str]) -> Response:
         """A figure or the data of a result; the query only tells one state of a file from the next."""
         local = {result.path.name: result for result in self.results.of(self.entry(f"{subject}/{finding}"))}
-        if name not in local or file not in local[name].files or not results.is_regular(local[name].path / file):
-            raise NotFound("result: expected a figure or data of a result in this directory")
+        missing = NotFound("result: expected a figure or data of a result in this directory")
+        if name not in local or file not in local[name].files:
+            raise missing
+        try:  # the file may be another since it was listed
+            content = results.read_regular(local[name].path / file)
+        except OSError as error:
+            raise missing from error
         headers = {} if file == "figure.png" else _attachment(f"{subject}/{finding}/{name}.{file.split('.')[1]}")
-        return Response((local[name].path / file).read_bytes(), media_type=_MEDIA_TYPES[file], headers=headers)
+        return Response(content, media_type=_MEDIA_TYPES[file], headers=headers)
 
     # Explorers.
 

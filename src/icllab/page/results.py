@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shlex
+import stat
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -148,6 +149,19 @@ def is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
+def read_regular(path: Path, limit: int | None = None) -> bytes:
+    """At most ``limit`` bytes of a file, whatever takes its place meanwhile: one opening decides and is read.
+
+    Raises:
+        OSError: It is a link, or no file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path.name}: expected a file")
+        return file.read() if limit is None else file.read(limit)
+
+
 def _content(path: Path) -> dict[str, Any]:
     """The fields of a result, from the small files of its store; raise if they are malformed."""
     _read_json(path / "configuration.json")
@@ -179,9 +193,10 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    if not is_regular(path) or path.stat().st_size > LARGEST_JSON:
+    content = read_regular(path, LARGEST_JSON + 1)
+    if len(content) > LARGEST_JSON:
         raise ValueError(f"{path.name}: expected a file of at most {LARGEST_JSON} bytes")
-    value = json.loads(path.read_bytes())
+    value = json.loads(content)
     if not isinstance(value, dict):
         raise ValueError(f"{path.name}: expected a JSON object, got {type(value).__name__}")
     return value

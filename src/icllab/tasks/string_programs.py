@@ -24,6 +24,10 @@ from icllab.tasks.sequences import AbstractSequences, draw
 
 Programs = tuple[tuple[int, ...], ...]
 
+_DRAWS = 100  # of all functions
+_MOST = 100_000  # strings of a length, or turns by data
+_ROUNDING = 1e-9
+
 
 class StringPrograms(AbstractSequences):
     r"""A program, a string, and what the program makes of the string.
@@ -35,6 +39,10 @@ class StringPrograms(AbstractSequences):
 
     .. math:: f_a(x)_i = \sigma_a\bigl(x_{1 + (i - 1 + r_a) \bmod n}\bigr)
 
+    With one number of places for all strings and permutations :math:`\sigma_a` functions are a group, and every
+    composition is a function again. Where the number depends on the first symbol, :math:`r_a = r_a(x_1)`, functions
+    lose strings, and compositions are no functions: :meth:`nearest_function_error` tells.
+
     Programs of fewer than P functions are filled up with ``=``, which does nothing. A program c, the *context*, comes
     with the frequency :math:`\pi_c`; n is any of ``lengths``, equally often; symbols of x are uniform on V. Each
     symbol of the answer is replaced by a uniform one with probability :math:`\epsilon`. Tokens 0 to V - 1 are symbols,
@@ -42,7 +50,8 @@ class StringPrograms(AbstractSequences):
 
     Attributes:
         tables: :math:`\sigma_a`: the symbol that takes the place of each.
-        turns: :math:`r_a`: by how many symbols a string is turned to the left.
+        turns: :math:`r_a`: by how many symbols a string is turned to the left; with a column for each first symbol,
+            :math:`r_a(x_1)`.
         frequencies: :math:`\pi`, which sums to 1; a leaf.
         noise: :math:`\epsilon`; a leaf, from 0 to 1.
         programs: Functions of each program, first to last (static).
@@ -53,7 +62,7 @@ class StringPrograms(AbstractSequences):
     """
 
     tables: Int[Array, "function symbol"]
-    turns: Int[Array, " function"]
+    turns: Int[Array, "function *symbol"]
     frequencies: Float[Array, " context"]
     noise: Float[Array, ""] = eqx.field(converter=partial(number, "noise"))
     programs: Programs = eqx.field(static=True)
@@ -76,8 +85,9 @@ class StringPrograms(AbstractSequences):
         for program in self.programs:
             if not program or not set(program) <= set(range(len(tables))):
                 raise expected("programs", f"functions from 0 to {len(tables) - 1}, at least one", program)
-        if turns.shape != tables.shape[:1]:
-            raise expected("turns", f"one for each of {len(tables)} functions", turns.shape)
+        if turns.shape not in (tables.shape[:1], tables.shape):
+            wanted = f"one for each of {len(tables)} functions, or of its {tables.shape[1]} symbols"
+            raise expected("turns", wanted, turns.shape)
         if frequencies.shape != (len(self.programs),) or frequencies.min() < 0 or not abs(frequencies.sum() - 1) < 1e-5:
             raise expected("frequencies", f"{len(self.programs)} numbers >= 0 that sum to 1", frequencies.tolist())
 
@@ -92,6 +102,7 @@ class StringPrograms(AbstractSequences):
         exponent: float = 1.0,
         noise: float = 0.0,
         turned: bool = False,
+        by_data: bool = False,
         key: PRNGKeyArray,
     ) -> "StringPrograms":
         r"""Draw functions with random permutations of the symbols, and set frequencies by a power law.
@@ -106,7 +117,12 @@ class StringPrograms(AbstractSequences):
             exponent: :math:`\alpha`; 0 for programs that come equally often.
             noise: :math:`\epsilon`.
             turned: Whether functions turn strings too, by 0 to n - 1 symbols for the longest n.
+            by_data: Whether by how many depends on the first symbol. Then no program of several functions does what
+                a single function does: functions are drawn anew until none does.
             key: Key of the functions.
+
+        Raises:
+            InputError: There are not enough different functions, or programs of several are functions in every draw.
         """
         require_integer("functions", functions)
         require_integer("symbols", symbols, least=2)
@@ -118,27 +134,24 @@ class StringPrograms(AbstractSequences):
         if programs is not None and not (_is_sequence(programs) and all(map(_is_sequence, programs))):
             raise expected("programs", "a sequence of sequences of functions, such as [(0,), (0, 1)]", programs)
         require_flag("turned", turned)
+        require_flag("by_data", by_data)
         require_key(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        longest = max(lengths) if turned else 1
-        maps: dict[tuple[int, ...], None] = {}
-        for _ in range(100 * functions):
-            maps[(*rng.permutation(symbols).tolist(), int(rng.integers(longest)))] = None
-            if len(maps) == functions:
-                break
-        else:
-            hint = "give more symbols, or turned=True"
-            raise expected("functions", f"few enough to differ, of {symbols} symbols", functions, hint)
-        rows = np.array(list(maps), np.int32)
         sequences = [(a,) for a in range(functions)] if programs is None else programs
-        return cls(
-            tables=jnp.asarray(rows[:, :-1]),
-            turns=jnp.asarray(rows[:, -1]),
-            frequencies=jnp.asarray(power_law(len(sequences), exponent), float),
-            noise=noise,  # pyright: ignore[reportArgumentType]
-            programs=tuple(tuple(int(a) for a in program) for program in sequences),
-            lengths=tuple(lengths),
-        )
+        for _ in range(_DRAWS if by_data else 1):
+            rows = _different_rows(rng, functions, symbols, max(lengths) if turned or by_data else 1, by_data)
+            task = cls(
+                tables=jnp.asarray(rows[:, :symbols]),
+                turns=jnp.asarray(rows[:, symbols:] if by_data else rows[:, -1]),
+                frequencies=jnp.asarray(power_law(len(sequences), exponent), float),
+                noise=noise,  # pyright: ignore[reportArgumentType]
+                programs=tuple(tuple(int(a) for a in program) for program in sequences),
+                lengths=tuple(lengths),
+            )
+            several = [program for program in task.programs if len(program) > 1] if by_data else []
+            if all(task.nearest_function_error(program) > 0 for program in several):
+                return task
+        raise expected("programs", "compositions that are no functions", programs, "give longer strings")
 
     @property
     def symbols(self) -> int:
@@ -264,18 +277,98 @@ class StringPrograms(AbstractSequences):
         """Output of a program's tokens for the first n symbols."""
         identity = jnp.arange(self.symbols, dtype=jnp.int32)[None]
         tables = jnp.concatenate([self.tables.astype(jnp.int32), identity])
-        turns = jnp.append(self.turns.astype(jnp.int32), jnp.zeros(1, jnp.int32))
+        turns = self.turns.astype(jnp.int32)
+        turns = jnp.broadcast_to(turns if turns.ndim == 2 else turns[:, None], self.tables.shape)
+        turns = jnp.concatenate([turns, jnp.zeros_like(identity)])
         at = jnp.arange(len(x), dtype=jnp.int32)
         for token in program:
             function = token - self.symbols
-            x = tables[function, x[(at + turns[function]) % n]]
+            x = tables[function, x[(at + turns[function, x[0]]) % n]]
         return x
+
+    def every_string(self, program: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """All strings [string, place] of every length, and what the program makes of them.
+
+        Raises:
+            InputError: There are more than a hundred thousand strings of a length.
+        """
+        if self.symbols ** max(self.lengths) > _MOST:
+            raise expected("lengths", f"at most {_MOST} strings of a length", self.symbols ** max(self.lengths))
+        tokens = jnp.asarray(program, jnp.int32) + self.symbols
+        pairs = []
+        for n in self.lengths:
+            strings = np.array(list(itertools.product(range(self.symbols), repeat=n)), np.int32)
+            run = jax.vmap(lambda x, n=n: self._run(tokens, x, jnp.int32(n)))
+            pairs.append((strings, np.asarray(run(jnp.asarray(strings)))))
+        return pairs
+
+    def nearest_function_error(self, program: Sequence[int]) -> float:
+        r"""Fraction of symbols in which the nearest single function differs from a program, over all strings.
+
+        .. math:: \min_{\sigma, r}\; P\bigl(f_{p_P}(\cdots f_{p_1}(x))_i \ne
+                  \sigma(x_{1 + (i - 1 + r(x_1)) \bmod n})\bigr)
+
+        over all tables, permutations or not, and all turns by data; every length weighs as often as it comes. It is 0
+        if and only if the program does what one function could do: for each r the best :math:`\sigma` is counted, so
+        that nothing is left out.
+
+        Raises:
+            InputError: There are too many strings or turns to count.
+        """
+        v, longest = self.symbols, max(self.lengths)
+        if longest**v > _MOST:
+            raise expected("symbols", f"at most {_MOST} turns by data", longest**v)
+        counts = np.zeros((longest, v, v, v))  # turn, first symbol, symbol read, symbol of the answer
+        for strings, answers in self.every_string(program):
+            first = np.broadcast_to(strings[:, :1], strings.shape)
+            for turn in range(longest):
+                triples = np.ravel_multi_index((first, np.roll(strings, -turn, axis=1), answers), (v, v, v))
+                counts[turn] += np.bincount(triples.ravel(), minlength=v**3).reshape(v, v, v) / strings.size
+        symbols = np.arange(v)
+        right = [
+            counts[turns, symbols].sum(axis=0).max(axis=1).sum() / len(self.lengths)
+            for turns in itertools.product(range(longest), repeat=v)
+        ]
+        error = 1 - float(max(right))
+        return error if error > _ROUNDING else 0.0
+
+    def guessing_losses(self) -> Float[np.ndarray, " context"]:
+        r"""The least expected loss of an answer's symbol where the program is known and the string is not, in nats.
+
+        .. math:: \frac{\sum_n \sum_{i \le n} H(y_i)}{\sum_n n}
+
+        It is :math:`\ln V` where functions permute symbols and turn all strings alike.
+        """
+        share = float(self.noise)
+        losses = []
+        for program in self.programs:
+            places = [answers[:, i] for _, answers in self.every_string(program) for i in range(answers.shape[1])]
+            p = [
+                (1 - share) * np.bincount(at, minlength=self.symbols) / len(at) + share / self.symbols for at in places
+            ]
+            losses.append(np.mean([_entropy(*row) for row in p]))
+        return np.array(losses)
 
 
 def power_law(count: int, exponent: float) -> Float[np.ndarray, " rank"]:
     r"""Frequencies :math:`c^{-\alpha}` of the ranks 1 to ``count``, over their sum."""
     weights = np.arange(1.0, count + 1) ** -exponent
     return weights / weights.sum()
+
+
+def _different_rows(
+    rng: np.random.Generator, functions: int, symbols: int, longest: int, by_data: bool
+) -> Int[np.ndarray, "function column"]:
+    """Draw a permutation and a turn, or a turn for each first symbol, for every function; all differ."""
+    rows: dict[tuple[int, ...], None] = {}
+    for _ in range(100 * functions):
+        row = rng.permutation(symbols).tolist()
+        turns = rng.integers(longest, size=symbols).tolist() if by_data else [int(rng.integers(longest))]
+        rows[(*row, *turns)] = None
+        if len(rows) == functions:
+            return np.array(list(rows), np.int32)
+    hint = "give more symbols, or turned=True"
+    raise expected("functions", f"few enough to differ, of {symbols} symbols", functions, hint)
 
 
 def _is_sequence(value: Any) -> bool:

@@ -116,6 +116,18 @@ def guessing_loss(*, pairs: int, objective: str = "cross-entropy") -> float:
     return float(np.log(pairs)) if objective == "cross-entropy" else (1 - 1 / pairs) / 2
 
 
+def right_share(beta: Numbers, alpha: Numbers, *, pairs: int, attention: str = "softmax") -> Number:
+    r"""Share of the attention to labels that goes to the right one, :math:`z/(z + (N-1)z')`; 1/N of none.
+
+    Derived: docs/abrupt-learning.md, Exponentials or products.
+    """
+    require_integer("pairs", pairs, least=2)
+    require_known("attention", attention, ATTENTION)
+    b, a = read(beta=(beta, FINITE), alpha=(alpha, FINITE))
+    right, _, other, _ = _attention(a * _attention(b, pairs, attention)[0], 2 * pairs, attention)
+    return plain(right / (right + (pairs - 1) * other))
+
+
 def flow(
     start: Sequence[float],
     *,

@@ -39,7 +39,7 @@ def compared(network, seed=0, **options):
     )
     prompts, others = (jax.tree.map(lambda leaf: leaf.astype("float64"), both) for both in (prompts, others))
     key = jax.random.key(1)
-    settings = {"shuffled": False, "key": key} | options
+    settings = {"shuffled": False, "labels": module.shuffled_labels, "key": key} | options
     found = module.compared(network, module.regression_task(POINT), prompts, others, lambda m: m.slow, **settings)
     values = {name: np.asarray(part[1] if isinstance(part, tuple) else part) for name, part in found.items()}
     return prompts, others, values
@@ -74,7 +74,7 @@ def test_cosines_of_linear_attention_are_those_of_the_closed_form():
                 each = [jax.tree.map(lambda leaf, j=j: leaf[j], others) for j in range(3)]
                 rest = np.mean([cosine(change, steps(network, other)[0]) for other in each])
                 rows.append([cosine(change, step), rest, cosine(change, wrong)])
-            np.testing.assert_allclose(found["cosine"], np.mean(rows, axis=0), atol=1e-6)
+            np.testing.assert_allclose(found["step_cosine"], np.mean(rows, axis=0), atol=1e-6)
             np.testing.assert_allclose(found["exact_cosine"], np.mean(rows, axis=0)[0], atol=1e-12)
             assert (found["best_step_gap"][0] < 1e-12) == (slow == [0.0, 0.0])
             assert found["unconverged"] == 0
@@ -82,7 +82,7 @@ def test_cosines_of_linear_attention_are_those_of_the_closed_form():
 
 
 def test_shuffled_labels_stand_for_the_context_in_the_control(measured):
-    own, shuffled = (measured[name]["cosine"][1] for name in ("own", "shuffled"))
+    own, shuffled = (measured[name]["step_cosine"][1] for name in ("own", "shuffled"))
     np.testing.assert_array_equal(shuffled[..., 0], own[..., 2])
     np.testing.assert_array_equal(shuffled[..., 1:], own[..., 1:])
     y = module.shuffled_labels(jnp.asarray([1.0, 2.0, 3.0, 9.0]))
@@ -91,13 +91,13 @@ def test_shuffled_labels_stand_for_the_context_in_the_control(measured):
 
 def test_parts_that_a_network_lacks_are_left_out_and_training_changes_it(measured):
     own, untrained = measured["own"], measured["untrained"]
-    assert own["cosine"][0] == ("seed", "step", "part", "examples")
-    assert np.isnan(own["cosine"][1][:, :, 0]).all()
-    assert np.isfinite(own["cosine"][1][:, :, 1]).all()
-    np.testing.assert_array_equal(untrained["cosine"][1][:, 1], untrained["cosine"][1][:, 0])
-    np.testing.assert_array_equal(untrained["cosine"][1][:, 0], own["cosine"][1][:, 0])
-    assert not np.isclose(own["cosine"][1][:, 1, 1], own["cosine"][1][:, 0, 1]).all()
-    assert not np.isclose(*own["cosine"][1][:, 0, 1, 0])
+    assert own["step_cosine"][0] == ("seed", "step", "part", "examples")
+    assert np.isnan(own["step_cosine"][1][:, :, 0]).all()
+    assert np.isfinite(own["step_cosine"][1][:, :, 1]).all()
+    np.testing.assert_array_equal(untrained["step_cosine"][1][:, 1], untrained["step_cosine"][1][:, 0])
+    np.testing.assert_array_equal(untrained["step_cosine"][1][:, 0], own["step_cosine"][1][:, 0])
+    assert not np.isclose(own["step_cosine"][1][:, 1, 1], own["step_cosine"][1][:, 0, 1]).all()
+    assert not np.isclose(*own["step_cosine"][1][:, 0, 1, 0])
 
 
 def test_fits_that_do_not_converge_are_left_out_and_counted(monkeypatch):
@@ -112,13 +112,13 @@ def test_fits_that_do_not_converge_are_left_out_and_counted(monkeypatch):
         monkeypatch.setattr(module, "gradient_step_comparison", first_lost)
         _, _, found = compared(linear([1.0, -0.5]))
         assert found["unconverged"] == 0.5
-        assert found["cosine"][0] == calls[1]
+        assert found["step_cosine"][0] == calls[1]
         monkeypatch.setattr(
             module, "gradient_step_comparison", lambda *a, **o: compare(*a, **o).assign(converged=False)
         )
         _, _, found = compared(linear([1.0, -0.5]))
         assert found["unconverged"] == 1.0
-        assert np.isnan(found["cosine"]).all()
+        assert np.isnan(found["step_cosine"]).all()
 
 
 @pytest.mark.parametrize("architecture", claim.ARCHITECTURES[1:])
@@ -147,7 +147,11 @@ def made_up(own=0.2, other=0.0, left=0.2, rest=0.85, before=0.0, linear_cosine=1
     gaps = np.array([left, rest, rest]) * np.exp(0.05 * rng.normal(size=shape))
     lacking = [claim.PARTS.index(name) for name in ("attention 2", "dense 2")]
     cosines[:, :, :, lacking] = gaps[:, :, :, lacking] = np.nan
-    rows = {"cosine": (dims, cosines), "best_step_gap": (dims, gaps), "exact_cosine": (dims[:4], cosines[..., 0] + off)}
+    rows = {
+        "step_cosine": (dims, cosines),
+        "best_step_gap": (dims, gaps),
+        "exact_cosine": (dims[:4], cosines[..., 0] + off),
+    }
     rows |= {"map_gap": (dims[:4], np.full(shape[:4], 0.01)), "unconverged": (dims[:4], np.full(shape[:4], lost))}
     rows["training_score"] = dims[:3], np.full(shape[:3], score)
     coords = {"architecture": [claim.LINEAR, "one layer"], "step": [0, 1000], "part": list(claim.PARTS)}

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -11,9 +12,10 @@ from judging import judged
 
 from icllab.claims.context_map import _regression_transformers as shared
 from icllab.claims.context_map.rank_one_patch import claim
-from icllab.claims.context_map.rank_one_patch.measure import measure
+from icllab.claims.context_map.rank_one_patch.measure import left_by_rank, measure
 from icllab.lab.checks import Outcome
 from icllab.models import best_patch, rank_one_patch
+from icllab.models.contexts.weight_changes import best_change
 
 POINT = SimpleNamespace(
     dim=2, length=3, layers=1, width=4, heads=2, contexts=2, queries=8, batch=4, step=(0,), seed=(1,)
@@ -34,7 +36,8 @@ def answers(network, prompts, alone):
 
 @pytest.mark.slow
 def test_errors_are_those_of_answers_at_the_queries_that_were_not_fitted():
-    found = measure(POINT, key=jax.random.key(0))["patch_error"][1][0, 0]
+    measured = measure(POINT, key=jax.random.key(0))
+    found, left = measured["patch_error"][1][0, 0], measured["rank_left"][1][0, 0]
     of_networks, of_prompts = jax.random.split(jax.random.key(0))
     (network,) = shared.networks(1, (0,), POINT, key=of_networks)
     rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(of_prompts))])
@@ -50,6 +53,29 @@ def test_errors_are_those_of_answers_at_the_queries_that_were_not_fitted():
         squares = [np.mean((full - one)[:, 9:] ** 2) for one in (with_patch, plain)]
         np.testing.assert_allclose(found[at], (squares[0] / squares[1]) ** 0.5, rtol=1e-8)
     assert found[0] < 1e-10
+    np.testing.assert_allclose(left[0], left[1])  # one block is the first and the last
+    reversed_patches = measure(POINT, key=jax.random.key(0), sign=-1.0)["rank_left"][1][0, 0, 0]
+    assert reversed_patches[3] > 1 > left[0, 3]
+
+
+def test_what_a_rank_leaves_is_that_of_a_regression_of_reduced_rank():
+    """Against NumPy: least squares on fitted rows, cut to the leading directions of what it gives there."""
+    rng = np.random.default_rng(1)
+    mean, scales = rng.normal(size=5), np.array([2.0, 1.0, 0.5, 0.2, 0.1])
+    reads = mean + scales * rng.normal(size=(60, 5))
+    targets = reads @ rng.normal(size=(5, 4)) + 0.3 * rng.normal(size=(60, 4)) + rng.normal(size=4)
+    with jax.enable_x64(True):
+        rows = [jnp.asarray(part) for part in (reads[:30], targets[:30], reads[30:], targets[30:])]
+        left = left_by_rank(best_change(*rows[:2], affine=True), rows[0], *rows[2:])
+    inputs, outputs = (part[:30] - part[:30].mean(axis=0) for part in (reads, targets))
+    weight = np.linalg.lstsq(inputs, outputs, rcond=None)[0]
+    directions = np.linalg.svd(inputs @ weight)[2]
+    expected = []
+    for rank in (0, 1, 2, 4):
+        cut = weight @ directions[:rank].T @ directions[:rank]
+        answers = targets[:30].mean(axis=0) + (reads[30:] - reads[:30].mean(axis=0)) @ cut
+        expected.append(np.sum((targets[30:] - answers) ** 2) / np.sum(targets[30:] ** 2))
+    np.testing.assert_allclose(left, expected, rtol=1e-8)
 
 
 def test_prompts_of_a_context_share_its_examples_and_its_task():
@@ -77,17 +103,20 @@ def test_networks_are_kept_at_the_steps_asked_for(getkey):
     assert kept[1].positions == "last"
 
 
-def made_up(own=1e-14, other=1.0, best=0.7, rank=3.0, steps=(0, 2000)):
+def made_up(own=1e-14, other=1.0, best=0.7, rank=0.4, full=0.1, steps=(0, 2000)):
     rng = np.random.default_rng(0)
     shape = (3, len(steps), 4)
     errors = np.array([0, other, best, best]) + 0.01 * rng.normal(size=shape)
     errors[..., 0] = own
+    left = np.array([0.9, rank, 0.3, full]) * np.exp(0.02 * rng.normal(size=(3, len(steps), 2, 4)))
+    left[:, :, 1] = np.nan  # the last block is shown, not judged
     return xr.Dataset(
         {
             "patch_error": (("seed", "step", "patch"), errors),
-            "participation": (("seed", "step"), rank + 0.01 * rng.normal(size=shape[:2])),
+            "rank_left": (("seed", "step", "block", "map_rank"), left),
         },
-        coords={"seed": [0, 1, 2], "step": list(steps), "patch": list(claim.PATCHES)},
+        coords={"seed": [0, 1, 2], "step": list(steps), "patch": list(claim.PATCHES)}
+        | {"block": ["first", "last"], "map_rank": list(claim.RANKS)},
     )
 
 
@@ -96,6 +125,11 @@ _, failing, outcome = judged(claim.check)
 
 def test_the_check_tells_each_part_of_the_claim():
     assert outcome(made_up()) is Outcome.HOLDS
-    for changed, name in (({"own": 1e-3}, "own"), ({"other": 0.5, "best": 0.2}, "other"), ({"rank": 1.1}, "rank")):
+    for changed, name in (
+        ({"own": 1e-3}, "own"),
+        ({"other": 0.5, "best": 0.2}, "other"),
+        ({"rank": 0.1, "full": 0.01}, "rank"),
+        ({"full": 0.35}, "full"),
+    ):
         assert set(failing(made_up(**changed))) == {f"{name}[step={step}]" for step in (0, 2000)}
     assert set(failing(made_up(best=1.3))) == {"best[step=0]", "best[step=2000]"}

@@ -10,59 +10,54 @@ import pytest
 import xarray as xr
 from judging import judged
 
-from icllab.claims.context_map import _law_ratios, _laws
+from icllab.claims.context_map import _law, _laws
 from icllab.claims.context_map import _regression_transformers as regression
 from icllab.claims.context_map.simplest_model import claim as simplest
 from icllab.claims.context_map.switches_on import claim
 from icllab.claims.context_map.switches_on.measure import measure
 from icllab.diagnostics.contexts.queries import join_prompt
-from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.lab.checks import Outcome
 
 POINT = SimpleNamespace(
-    family="fast_weights", dim=2, length=4, queries=4, directions=2, draws=2, item_dim=7, stage=("start", "end")
+    family="linear_attention", dim=2, length=4, queries=4, directions=2, draws=2, item_dim=7, stage=("start", "end")
 )
 POINT.seed, POINT.context, POINT.updates = (0, 1), (0, 1), 1
+POINT.batch, POINT.transformer_updates = 8, 1
 COUNT = 4  # queries of each half
 
 
 @pytest.fixture(scope="module")
 def family():
-    """Two fast weights as if they were before and after training."""
-    first, second = (_laws.fast_weights(seed, POINT, key=jax.random.key(1), normalised=False) for seed in (0, 1))
+    """Linear attention of two seeds as if it were before and after training."""
+    settings = {"key": jax.random.key(1), "steps": (0,), "normalised": False}
+    first, second = (_laws.linear_attention(seed, POINT, **settings) for seed in (0, 1))
     return first._replace(networks=[*first.networks, *second.networks], steps=[0, 7], scores=np.array([0.0, 1.0]))
 
 
 @pytest.fixture(scope="module")
 def at_the_end(family):
-    how = {"subspace": lambda network: network.slow, "key": jax.random.key(2)}
-    return {name: values for name, (_, values) in _laws.measure_maps(family, 1, POINT, **how).items()}
+    settings = {"subspace": _laws.SUBSPACES["linear_attention"], "key": jax.random.key(2)}
+    return _laws.measure_law(family, 1, POINT, **settings)
 
 
-def written(network, context):
-    """b + B A h in NumPy; the context's last row is not in it."""
-    x, y = (np.asarray(part, np.float64)[:-1] for part in (context.x, context.y))
-    down, up, slow = (np.asarray(part, np.float64) for part in (network.down, network.up, network.slow))
-    return slow + up @ (down @ (y @ x))
+def written(network, context, rows=slice(-1)):
+    """B A h in NumPy; the context's last row is not in it."""
+    x, y = (np.asarray(part, np.float64)[rows] for part in (context.x, context.y))
+    down, up = (np.asarray(part, np.float64) for part in (network.down, network.up))
+    return up @ (down @ (y @ x))
 
 
-def test_scores_are_those_of_the_closed_form_on_held_out_queries(family, at_the_end):
-    network = family.networks[1]
-    weights = [written(network, asked.context) for asked in family.tests]
+def test_a_sum_leaves_nothing_and_another_context_what_the_closed_form_says(family, at_the_end):
+    """Of the network asked for, on the held-out half of each context's own queries."""
+    axes, left = at_the_end["left"]
+    assert axes == ("context", "world", "test")
+    assert left[:, [0, 2]].max() < 1e-10
+    assert at_the_end["converged"][1].all()
+    maps = [written(family.networks[1], test.context) for test in family.tests]
     for i, (_, queries) in enumerate(family.tests):
-        x, y = (np.asarray(part, np.float64)[COUNT:, -1] for part in (queries.x, queries.y))
-        answered = (weights[i], weights[i], weights[1 - i], np.asarray(network.slow))
-        expected = [1 - np.mean((x @ w - y) ** 2) / np.mean(y**2) for w in answered]
-        np.testing.assert_allclose(at_the_end["score"][i], expected, rtol=1e-4, atol=1e-4)
-
-
-def test_exact_weights_pass_both_tests_and_move_as_the_closed_form_does(family, at_the_end):
-    network = family.networks[1]
-    for name in ("gap", "derivative", "composition"):
-        assert (at_the_end[f"map_{name}"] < 1e-8).all()
-    slow = np.asarray(network.slow, np.float64)
-    moved = [np.linalg.norm(written(network, asked.context) - slow) for asked in family.tests]
-    np.testing.assert_allclose(at_the_end["map_norm"], moved / np.linalg.norm(slow), rtol=1e-4)
+        x = np.asarray(queries.x, np.float64)[COUNT:, -1]
+        expected = np.mean((x @ (maps[i] - maps[i - 1])) ** 2) / np.mean((x @ maps[i]) ** 2)
+        np.testing.assert_allclose(left[i, 1, 0], expected, rtol=1e-4)
 
 
 def test_the_jump_is_the_first_score_that_is_half_of_the_last(family):
@@ -81,18 +76,6 @@ def test_a_context_and_the_end_of_a_prompt_are_the_prompt():
         whole = join_prompt(context, one.alone(one.positions - 1, size=3))
         np.testing.assert_array_equal(whole.x, one.x)
         np.testing.assert_array_equal(whole.y, one.y)
-
-
-def test_a_test_stands_beside_the_least_of_both_nulls_and_the_norm_beside_the_largest():
-    nulls = np.array([[0.3, 0.2], [0.5, np.nan]])
-    data = {name: float(i) for i, name in enumerate(_laws.TESTS)}
-    data |= {f"null_{name}": (("null", "draw"), (i + 1) * nulls) for i, name in enumerate(_laws.TESTS)}
-    data["unmoved"] = 0.7
-    row = _laws._numbers(SimpleNamespace(dataset=xr.Dataset(data), outcome=MapOutcome.CAPACITY, converged=True))
-    assert row["unmoved"] == 0.7
-    np.testing.assert_allclose([row[f"null_{name}"] for name in _laws.TESTS], [0.2, 0.4, 0.6, 2.0])
-    assert [row[f"map_{name}"] for name in _laws.TESTS] == [0, 1, 2, 3]
-    assert row["law"] == row["unconverged"] == 0
 
 
 @pytest.fixture(scope="module")
@@ -136,32 +119,37 @@ def test_networks_are_kept_along_training(items):
 
 
 def test_stages_are_read_in_their_order():
-    point = SimpleNamespace(**vars(POINT) | {"stage": ("end",), "seed": (1,), "family": "regression"})
-    found = measure(point, key=jax.random.key(4), exact=True)
-    assert found["stage_step"][0] == ("seed", "stage")
-    assert found["score"][1].shape == (1, 1, 2, 4)
-    assert found["law"][1].all()
+    point = SimpleNamespace(**vars(POINT) | {"stage": ("end",), "seed": (1,), "family": "dense"})
+    result = measure(point, key=jax.random.key(4), exact=True)
+    assert result["stage_step"][0] == ("seed", "stage")
+    assert result["stage_step"][1].tolist() == [[1]]
+    assert result["left"][1].shape == (1, 1, 2, 3, 3)
 
 
-def made_up(*, before=2.0, derivative=0.5, composition=0.5, exact=1e-6, trained=0.9, stages=claim.STAGES, unmoved=1.0):
+def test_linear_attention_is_trained_and_kept():
+    point = SimpleNamespace(dim=2, length=4, batch=16, queries=4, context=(0, 1))
+    family = _laws.linear_attention(0, point, key=jax.random.key(5), steps=(0, 40), normalised=True)
+    assert [network.normalised for network in family.networks] == [True, True]
+    assert family.scores[1] > family.scores[0]
+    other = _laws.linear_attention(1, point, key=jax.random.key(5), steps=(0,), normalised=True)
+    assert not np.array_equal(other.networks[0].slow, family.networks[0].slow)
+
+
+def made_up(*, before=0.5, after=0.01, exact=1e-9, trained=0.9, stages=claim.STAGES, planted=0.01, seeds=6):
+    """Log-normal fractions of three families and linear attention; the change is what differs before and after."""
     rng = np.random.default_rng(0)
-    families, dims = (*claim.FAMILIES, _law_ratios.EXACT), ("family", "seed", "stage", "context")
-    shape = (len(families), 3, len(stages), 2)
-    noise = 1 + 0.02 * rng.normal(size=shape)
-    is_exact = (np.arange(len(families)) == len(families) - 1).reshape(-1, 1, 1, 1)
-    early = np.isin(stages, ("start", "before")).reshape(-1, 1)
-    variables = {
-        "map_derivative": np.where(is_exact, exact, np.where(early, before, derivative)) * 0.1 * noise,
-        "map_composition": np.where(is_exact, exact, np.where(early, 0.5, composition)) * 0.2 * noise,
-        "null_derivative": np.full(shape, 0.1),
-        "null_composition": np.full(shape, 0.2),
-        "unmoved": np.full(shape, unmoved),
-    }
-    named = {name: (dims, values) for name, values in variables.items()}
-    named |= {"score": ((*dims, "answered_by"), np.full((*shape, 4), trained))}
-    named |= {"training_score": (dims[:3], np.full(shape[:3], trained))}
-    coordinates = {"family": list(families), "seed": [0, 1, 2], "stage": list(stages), "context": [0, 1]}
-    return xr.Dataset(named, coords=coordinates | {"answered_by": list(_law_ratios.ANSWERED)})
+    families, dims = (*claim.FAMILIES, claim.EXACT), ("family", "seed", "stage", "context", "world", "test")
+    shape = (len(families), seeds, len(stages), 2, 3, 3)
+    left = np.full(shape, 0.01)
+    left[..., 1, :] = 1.0
+    left[..., 2, :] = planted
+    left[:-1, :, :, :, 0, 1] = np.where(np.asarray(stages) == "end", after, before)[:, None]
+    left[-1, ..., 0, :] = exact
+    left *= np.exp(0.1 * rng.normal(size=shape))
+    variables = {"left": (dims, left), "converged": (dims, np.ones(shape))}
+    variables |= {"training_score": (dims[:3], np.full(shape[:3], trained))}
+    coordinates = {"family": list(families), "seed": list(range(seeds)), "stage": list(stages), "context": [0, 1]}
+    return xr.Dataset(variables, coords=coordinates | {"world": list(_law.WORLDS), "test": list(_law.TESTS)})
 
 
 outcomes, failing, outcome = judged(lambda dataset: claim.check(claim.theory(dataset)))
@@ -173,31 +161,48 @@ def names(**changed):
 
 def test_the_check_tells_a_law_that_switches_on_from_none_and_from_one_that_was_there():
     assert outcome(made_up()) is Outcome.HOLDS
-    assert names(derivative=2.0) == names(composition=2.0) == {"after"}
-    assert names(before=0.5) == {"before"}
-    assert names(exact=3.0) == {"exact"}
-    assert "after" in names(unmoved=0.03)  # the weights themselves carry as much as the map
-    assert outcome(made_up(derivative=1.01)) is Outcome.UNDECIDED
+    assert names(after=0.5) == {"after"}
+    assert names(before=0.01) == {"before"}
+    assert names(exact=0.5) == {"exact"}
+    assert outcome(made_up(after=0.1)) is Outcome.UNDECIDED
     assert outcome(made_up(trained=0.3)) is Outcome.UNDECIDED
+    assert outcome(made_up(planted=0.3)) is Outcome.UNDECIDED
+    assert outcome(made_up(seeds=1)) is not Outcome.FAILS
+
+
+def test_a_finding_has_the_worst_ratio_and_every_network_counts_once():
+    found = {finding.id: finding for finding in claim.check(made_up(after=0.03))}
+    finding = found["after[family=dense,stage=end]"]
+    assert finding.measured == pytest.approx(0.03, rel=0.1)
+    assert finding.predicted == 0.1
+    assert finding.advice.startswith("law: ")
+    assert len(found) == 3 + 3 + 3 + 1
 
 
 def test_at_the_start_nothing_is_said_of_networks():
-    assert {name.partition("[")[0] for name in outcomes(made_up(stages=("start",), before=0.5))} == {"exact"}
+    assert {name.partition("[")[0] for name in outcomes(made_up(stages=("start",)))} == {"exact"}
 
 
-def test_a_test_that_leaves_more_than_half_is_no_law_whatever_the_nulls():
-    dataset = made_up(before=8.0, derivative=8.0).assign(null_derivative=lambda d: d["map_derivative"] * 3)
-    ratio = _law_ratios.with_ratios(dataset)["law_ratio"].sel(family="regression")
-    np.testing.assert_allclose(ratio, dataset["map_derivative"].sel(family="regression") / 0.5)
+def test_ratios_leave_out_contexts_whose_fits_have_not_converged():
+    dataset = made_up(after=0.01)
+    dataset["left"].loc[{"context": 0, "world": "own"}] = 1e3
+    dataset["converged"].loc[{"context": 0}] = 0.0
+    ratio = _law.with_ratios(dataset)["effect_ratio"].sel(family="dense")
+    np.testing.assert_allclose(ratio, 0.01, rtol=0.6)
+    dataset["converged"].loc[{"context": 0}] = 1.0
+    assert float(_law.with_ratios(dataset)["effect_ratio"].sel(family="dense").min()) > 1
 
 
-def of_sizes(**changed):
-    """The same numbers for transformers of several sizes, at the end of training."""
-    end = made_up(**changed).sel(stage="end", drop=True).drop_sel(family=_law_ratios.EXACT)
-    return end.expand_dims(layers=[1, 2], heads=[1, 4], width=[8, 32])
+def of_models(**changed):
+    """The same numbers for models of one and two layers, at the end of training."""
+    end = made_up(**changed).sel(stage="end", drop=True)
+    parts = {"dense": "dense", "attention": "attention", simplest.MEAN: "item_label", simplest.SIMPLEST: claim.EXACT}
+    end = end.sel(family=list(parts.values())).assign_coords(family=list(parts))
+    return end.expand_dims(layers=[1, 2])
 
 
-def test_the_check_of_sizes_tells_a_law_from_none():
+def test_the_check_of_models_tells_the_simplest_with_a_law():
     _, fails, says = judged(lambda dataset: simplest.check(simplest.theory(dataset)))
-    assert says(of_sizes(derivative=2.0)) is Outcome.HOLDS
-    assert len(fails(of_sizes())) == 16
+    assert says(of_models(after=0.5)) is Outcome.HOLDS
+    assert len(fails(of_models())) == 5
+    assert fails(of_models(after=0.5, exact=0.5)) == ["law[family=linear_attention,layers=1]"]

@@ -37,7 +37,8 @@ def made_up(seeds=10, scatter=0.01, free=0.6, own_fall=0.5):
             "function_bayes": (("layers", "labels", "seed"), np.full((3, 3, seeds), 0.4)),
             "identity_distance": (("layers", "seed"), np.array([np.nan, 0.1, np.nan])[:, None] * np.ones(seeds)),
         },
-        coords={"layers": LAYERS, "labels": LABELS, "training": WAYS, "predictor": list(claim.WEIGHTINGS)},
+        coords={"layers": LAYERS, "labels": LABELS, "training": WAYS, "predictor": list(claim.WEIGHTINGS)}
+        | {"seed": np.arange(seeds)},
         attrs={"configuration": json.dumps({"fixed": {"free_layers": 3}})},
     )
 
@@ -85,6 +86,31 @@ def test_it_fails_where_the_exponential_is_the_best_on_its_own_labels(way, depth
     assert f"beaten[layers={depth},labels=exponential,training={way}]" in failing(
         changed("exponential", way, depth, "exponential", 0.8)
     )
+
+
+def test_one_search_that_fails_decides_nothing():
+    """Of 32 seeds one is a hundred times as far off: a mean would be two of its errors from 1."""
+    dataset = made_up(seeds=32)
+    error = dataset["function_error"].copy()
+    error.loc[{"labels": "exponential", "training": claim.STEPS, "layers": 8, "predictor": "softmax", "seed": 3}] *= 100
+    assert {f.outcome for f in claim.check(dataset.assign(function_error=error))} == {Outcome.HOLDS}
+
+
+@pytest.mark.parametrize("options", [{"learn": False}, {"bayes": True}])
+def test_controls_answer_with_what_they_say(monkeypatch, options):
+    """Untrained steps are those of the start; Bayes' answers those of the exact posterior mean."""
+    sizes = {"dim": 2, "length": 6, "fitting": 8, "prompts": 16, "layers": 1, "free_layers": 3}
+    named = {"labels": ("exponential",), "training": (claim.STEPS,), "predictor": ("softmax",), "seed": (0,)}
+    monkeypatch.setattr(measure, "fit_steps", lambda start, train: pytest.fail("trained"))
+    key = jax.random.key(0)
+    found = measure.measure(SimpleNamespace(**sizes, **named), key=key, **options)
+    task = measure.task_of("exponential", 2, 6)
+    of_prompts, _ = jax.random.split(jax.random.fold_in(key, 0))
+    train, test = measure.sample_sets(task, of_prompts, 8, 16)
+    start = measure.initial_attention("softmax", layers=1, train_temperature=False, prompts=train)
+    answer = start if "learn" in options else measure.bayes_optimal(task)
+    expected = float(np.mean(measure.squared_errors(answer, test)))
+    np.testing.assert_allclose(found["function_error"][1].ravel(), [expected], rtol=1e-6)
 
 
 def test_matrices_near_multiples_of_the_identity_are_recognised():

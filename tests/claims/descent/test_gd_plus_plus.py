@@ -21,7 +21,7 @@ def made_up(ratio=1.02, stuck=1, error=0.01, seeds=4, layers=LAYERS, exact=1.0):
     factor[..., :stuck] *= 20.0
     plus, free = (line[np.searchsorted(LAYERS, layers)][None, None, :, None, None] for line in (PLUS, FREE))
     dims = ("dim", "training", "layers", "step", "seed")
-    variables = {"test_loss": factor * plus, "chosen_loss": factor * plus * 1.1, "heaviest": np.full(shape, 0.1)}
+    variables = {"test_loss": factor * plus, "chosen_loss": factor * plus * 1.1, "heaviest": np.full(shape, 0.05)}
     for name, value in (("loss", factor), ("free", factor * plus / free)):
         variables |= {f"{name}_ratio": value, f"{name}_ratio_error": error * value}
     variables |= {"free_loss": exact * free * np.ones(shape), "free_loss_error": 0.004 * free * np.ones(shape)}
@@ -52,10 +52,16 @@ def test_it_fails_where_none_arrives_and_where_the_loss_is_far_below():
         assert [id for id in failing(dataset) if id.startswith("loss")] == LOSSES
 
 
-def test_it_fails_where_the_best_steps_of_the_simulation_are_not_the_exact_ones():
+def test_it_is_undecided_where_the_best_steps_are_not_the_exact_ones_or_few_prompts_carry_a_loss():
     for exact in (0.98, 1.02):
-        found = failing(made_up(exact=exact))
-        assert found == [id.replace("loss", "reference") for id in LOSSES]
+        assert failing(made_up(exact=exact)) == []
+        assert outcome(made_up(exact=exact)) is Outcome.UNDECIDED
+    heavy = made_up()
+    heavy["heaviest"][:, 0, 2, :, 1] = 0.4  # of the network that is chosen
+    assert outcome(heavy) is Outcome.UNDECIDED
+    heavy = made_up()
+    heavy["heaviest"][:, 0, 2, :, 0] = 0.4
+    assert outcome(heavy) is Outcome.HOLDS
 
 
 def test_gradient_descent_is_refuted_from_two_layers_on():

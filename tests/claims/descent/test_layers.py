@@ -12,6 +12,7 @@ from drawing import prompt_of
 from icllab import algorithms, constructions
 from icllab.claims.descent import _layers as trained_layers
 from icllab.core.errors import InputError
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.tasks import LinearRegression
 
 TASK = LinearRegression.convention("ahn", dim=2, length=5)
@@ -124,3 +125,11 @@ def test_a_task_has_the_covariances_and_the_noise_that_are_named():
     assert (task.dim, task.length, float(task.noise_variance)) == (2, 7, 0.25)
     np.testing.assert_array_equal(task.inputs.covariance, of_inputs)
     np.testing.assert_array_equal(task.weights.covariance, of_tasks)
+
+
+def test_ordinary_prompts_are_all_but_those_with_the_largest_eigenvalues_among_the_shared_ones(getkey):
+    key = getkey()
+    kept = trained_layers.ordinary(TASK, key=key, prompts=2000)
+    x = np.asarray(sample_prompts(TASK, key=key, prompts=2000).x)[:, :5]
+    largest = np.linalg.norm(x, ord=2, axis=(1, 2))
+    assert set(np.flatnonzero(~kept)) == set(np.argsort(largest)[-2:])

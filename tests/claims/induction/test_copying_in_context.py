@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from icllab.tasks import PeriodicStrings
 STEPS = np.arange(0, 2501, 25)
 PERIODS = np.arange(2, 13)
 FIXED = {"shortest": 4, "longest": 8, "tokens": 20}
-SEEDS = 8
+SEEDS = 26
 
 
 def rise(time, width=0.5):
@@ -91,8 +92,8 @@ def test_networks_between_the_kinds_are_of_neither():
     ablated = dataset["ablation_accuracy"].copy()
     ablated.loc[{"ablation": claim.PREVIOUS, "seed": [0, 1]}] = 0.5
     kind = claim.kinds(dataset.assign(ablation_accuracy=ablated).sel(layers=2), 0.4)
-    assert kind["needed"].values.tolist() == [False, False, True, False] + [True, False] * 2
-    assert kind["not needed"].values.tolist() == [False, False, False, True] + [False, True] * 2
+    assert kind["needed"].values.tolist() == [False, False, True, False] + [True, False] * 11
+    assert kind["not needed"].values.tolist() == [False, False, False, True] + [False, True] * 11
 
 
 def test_one_layer_alone_is_judged_as_far_as_it_goes():
@@ -126,6 +127,34 @@ def test_what_is_kept_of_the_patterns_by_hand():
     for name, block in itertools.product(claim.ABLATIONS, (0, 1)):
         if (block == 0) != (name in ("previous token", "same token")):
             np.testing.assert_array_equal(named[name][block], 1)
+
+
+def test_a_shifted_target_is_the_tokens_earlier_self():
+    tokens = jnp.array([3, 1, 2, 3, 1])
+    kept = np.asarray(measure._kept(tokens, shifted=True))
+    named = dict(zip(("none", *claim.ABLATIONS), kept, strict=True))
+    np.testing.assert_array_equal(np.argwhere(named["induction target"][1] == 0), [[3, 0], [4, 1]])
+    np.testing.assert_array_equal(named["all but induction target"][1], 1 - named["induction target"][1])
+
+
+def test_it_fails_on_gradual_curves_of_both_kinds():
+    point = SimpleNamespace(
+        made_up="gradual", step=tuple(STEPS), seed=tuple(range(24)), prompts=1024, period=tuple(PERIODS), layers=2
+    )
+    point.ablation = claim.ABLATIONS
+    found = measure.measure(point, key=None, made_up="gradual")
+    dataset = xr.Dataset(
+        {name: ((*axes, "layers"), values[..., None]) for name, (axes, values) in found.items()},
+        coords={
+            "layers": [2],
+            "seed": list(point.seed),
+            "step": STEPS,
+            "period": PERIODS,
+            "ablation": list(point.ablation),
+        },
+        attrs={"configuration": json.dumps({"fixed": FIXED})},
+    )
+    assert {"longer_not_needed", "sooner", "width", "time_induction"} <= set(failing(claim.theory(dataset)))
 
 
 def test_shuffled_prompts_have_the_same_tokens_in_any_order(getkey):

@@ -15,7 +15,7 @@ from icllab.claims.induction.initial_weights import claim, measure
 from icllab.lab.checks import Outcome
 
 STEPS = np.arange(50, 6001, 50)
-SPREAD = np.array([0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.2])
+SPREAD = np.array([0.8, 0.85, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.15, 1.2])
 TIMES = {1.0: 800.0, 0.5: 1600.0, 0.25: 4400.0}
 
 
@@ -36,7 +36,12 @@ def made_up(times=TIMES, of_first=1.0, strengths=(1.0, 1.0), last=6000, scales=c
             f"{name}_strength": (dims[:3], factor * square)
             for name, factor, square in zip(("first", "second"), strengths, squares, strict=True)
         },
-        coords={"first_scale": list(first), "second_scale": list(claim.SCALES), "seed": np.arange(8), "step": STEPS},
+        coords={
+            "first_scale": list(first),
+            "second_scale": list(claim.SCALES),
+            "seed": np.arange(len(SPREAD)),
+            "step": STEPS,
+        },
         attrs={"configuration": json.dumps({"fixed": {"pairs": 4, "prompts": 512}})},
     )
     return dataset.sel(step=slice(0, last), second_scale=list(scales))

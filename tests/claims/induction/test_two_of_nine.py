@@ -89,14 +89,30 @@ def test_it_fails_where_contents_are_matched_with_contents():
 
 def test_it_is_undecided_where_the_data_cannot_tell():
     assert outcome(made_up(seeds=1)) is Outcome.UNDECIDED
-    assert outcome(made_up(learned=0.3)) is Outcome.UNDECIDED
+    dataset = made_up(seeds=12)
+    dataset["accuracy"][:3, 0, 0] = 0.3
+    assert outcome(dataset) is Outcome.UNDECIDED
     assert outcome(made_up(kept={name: KEPT[name] for name in ("all", "two")})) is Outcome.UNDECIDED
 
 
 def test_the_control_keeps_two_others_and_all_else_as_it_is():
     kept = claim.claim.controls["content_only"].measure["kept"]
-    assert {name for name in claim.KEPT if kept[name] != claim.KEPT[name]} == {"two"}
+    assert {name for name in claim.KEPT if kept[name] == claim.KEPT[name]} == {"all"}
     assert not {claim.ONE, claim.TWO} & {*kept["two"][0], *kept["two"][1]}
+    assert claim.TWO in kept["without the second"][1]
+
+
+def test_it_fails_on_made_up_contents_and_before_training():
+    named = {"contrast": claim.CONTRASTS, "interaction": claim.INTERACTIONS, "kept": tuple(claim.KEPT)}
+    point = SimpleNamespace(
+        **named, row=range(9), column=range(9), right_pair=range(4), prompts=1024, seed=range(10), step=(6000,)
+    )
+    found = measure.measure(point, key=None, made_up="contents")
+    coords = {name: list(values) for name, values in named.items()} | {"seed": range(10), "step": [6000]}
+    dataset = xr.Dataset(found, coords, {"configuration": json.dumps({"fixed": {"pairs": 4}})})
+    names = {"share", "third_share", "spread", "two_alone", "third_helps", "loss_without", "left_without"}
+    assert {id.partition("[")[0] for id in failing(claim.theory(dataset))} == names
+    assert failing(made_up(learned=0.3)) == ["learned"]
 
 
 def test_the_names_are_those_of_the_measurement():

@@ -127,15 +127,20 @@ def test_every_intervention_is_measured_at_small():
 
 
 @pytest.mark.slow
-def test_the_intervention_that_is_measured_is_the_one_that_is_asked_for_or_the_one_in_its_place(getkey):
+def test_the_intervention_that_is_measured_is_the_one_that_is_asked_for(getkey):
     sizes = {"dim": 3, "pairs": 2, "label_count": 4, "loss": 0.01, "prompts": 64, "step": (0, 3), "seed": (0, 2)}
-    point = SimpleNamespace(intervention=(*claim.CLAMPS, claim.TRANSPLANTS[0]), **sizes)
-    key = getkey()
+    names = (claim.NONE, *claim.CLAMPS, claim.FROZEN, *claim.ABLATIONS)
+    point, key = SimpleNamespace(intervention=names, **sizes), getkey()
     axes, values = measure.measure(point, key=key)["accuracy"]
     assert axes == ("seed", "intervention", "step")
-    assert values.shape == (2, 4, 2)
-    _, turned = measure.measure(point, key=key, instead={"match": "copy", "copy": "match"})["accuracy"]
-    np.testing.assert_array_equal(turned, values[:, [0, 2, 1, 3]])
+    assert values.shape == (2, 8, 2)
+    np.testing.assert_array_equal(measure.measure(point, key=key, strength=1.0)["accuracy"][1][:, :3], values[:, :3])
+    _, weak = measure.measure(point, key=key, strength=0.1)["accuracy"]
+    np.testing.assert_array_equal(weak[:, [0, 4, 5, 6, 7]], values[:, [0, 4, 5, 6, 7]])
+    assert np.abs(weak[:, 2] - values[:, 2]).max() > 0.01
+    _, kept = measure.measure(point, key=key, unwithheld=True)["accuracy"]
+    np.testing.assert_array_equal(kept[:, 5:], np.repeat(values[:, :1], 3, axis=1))
+    np.testing.assert_array_equal(kept[:, :4], values[:, :4])
 
 
 def test_what_is_transplanted_is_the_part_that_is_named():

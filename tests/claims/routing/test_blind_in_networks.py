@@ -1,115 +1,105 @@
-"""Runs that differ in nothing but their data, what is seen of them, and the check on made-up series."""
+"""Runs that differ in nothing but their data, what is seen of them, and the controls."""
 
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
-import xarray as xr
-from judging import judged
 
 from icllab.claims.routing import _detection
 from icllab.claims.routing.blind_in_networks import claim, measure
-from icllab.lab.checks import Outcome
 
-SIZES = {
-    "symbols": 3,
-    "length": 1,
-    "width": 2,
-    "layers": 1,
-    "heads": 1,
-    "zipf_exponent": 1.0,
-    "noise": 0.2,
-    "last": 0.3,
-}
+SIZES = {"symbols": 3, "length": 1, "width": 2, "layers": 1, "heads": 1, "zipf_exponent": 1.0, "noise": 0.2}
 POINT = SimpleNamespace(
     **SIZES,
     program="abc",
     batch=8,
     resolution=1e-2,
-    tilts=3,
-    kind=claim.KINDS,
-    step=(5, 10, 15, 20, 25, 30),
-    seed=(0, 2),
+    last=0.3,
+    kind=("never", "start", "0.4"),
+    updates=30,
+    every=5,
+    seed=(0, 3),
 )
 
 
 @pytest.fixture(scope="module")
 def runs():
-    with jax.enable_x64(True):
-        return [measure.measure(POINT, key=jax.random.key(0), silent=silent) for silent in (False, True)]
+    """Series and batches of every kind of run, and those under two controls; [kind, seed, record, series]."""
+    worlds = []
+    with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
+        of_batches, batches = measure.monitored, []
+        patch.setattr(measure, "monitored", lambda *args: batches.append(args[2]) or of_batches(*args))
+        patch.setattr(_detection, "first_passages", lambda rows, every: rows)
+        for how in ({}, {"noisier": 0.9}):
+            batches.clear()
+            found = measure.measure(POINT, key=jax.random.key(0), **how)
+            worlds.append((found["first_passage"][1], found["onset"][1], list(batches)))
+    return worlds
 
 
 def test_frequencies_are_a_power_law_and_one_that_begins():
     law = np.array([2, 1, 0]) / 3
-    found = measure.frequencies(POINT, "planted", 12.5)
+    found = measure.frequencies(POINT, "0.4", 12.5)
     np.testing.assert_allclose(found[:13], np.tile(law, (13, 1)))
-    np.testing.assert_allclose(found[13:], np.tile([*(0.7 * law[:2]), 0.3], (17, 1)))
+    np.testing.assert_allclose(found[13:], np.tile([*(0.6 * law[:2]), 0.4], (17, 1)))
     np.testing.assert_allclose(measure.frequencies(POINT, "never", 12.5), np.tile(law, (30, 1)))
-    np.testing.assert_allclose(measure.frequencies(POINT, "start", 12.5)[0], [*(0.7 * law[:2]), 0.3])
+    np.testing.assert_allclose(measure.frequencies(POINT, "start", 12.5), np.tile([*(0.7 * law[:2]), 0.3], (30, 1)))
 
 
 def test_runs_are_the_same_until_the_data_begin(runs):
-    found, silent = runs
-    assert found["monitored"][0] == ("kind", "seed", "step", "detector")
-    (planted, never, start), (onset, *others) = found["monitored"][1], found["onset"][1]
-    steps = np.array(POINT.step)
-    for i, seed_onset in enumerate(onset):
+    (never, start, planted), onset, _ = runs[0]
+    assert never.shape == (2, 6, 3)
+    ends = POINT.every * np.arange(1, 7)
+    for i, seed_onset in enumerate(onset[0]):
         assert 9 <= seed_onset <= 18
-        before = steps <= np.ceil(seed_onset)
+        before = ends <= np.ceil(seed_onset)
         np.testing.assert_array_equal(planted[i, before], never[i, before])
-        assert (planted[i, ~before] != never[i, ~before]).all()
-    assert all(np.array_equal(onset, one) for one in others)
+        assert (planted[i, ends >= seed_onset + 5] != never[i, ends >= seed_onset + 5]).all()
+    assert (onset == onset[:1]).all()
     assert (start[:, 0] != never[:, 0]).all()
-    np.testing.assert_array_equal(silent["monitored"][1][0], never)
+
+
+def test_a_series_is_of_the_batches_since_the_last_record(runs):
+    """Loss, gradient and response in this order, against those of the path and its batches."""
+    rows, _, batches = runs[0]
+    with jax.enable_x64(True):
+        of_networks = jax.random.fold_in(jax.random.key(0), 0)
+        _, family = measure._small_transformers.sample_family(POINT.seed, POINT, key=of_networks)
+        path = measure._small_transformers.descent(family, batches[0], optimizer=measure.OPTIMIZER, every=5)
+        sizes = measure._small_transformers.response_sizes(
+            family, path.weights[1], family.prompts[1], batches[0][1], jax.numpy.asarray(1e-2)
+        )
+    np.testing.assert_allclose(rows[0, :, :, 0], path.loss)
+    np.testing.assert_allclose(rows[0, :, :, 1], path.slope)
+    np.testing.assert_allclose(rows[0, 1, :, 2], sizes)
+
+
+def test_controls_change_what_they_say(runs):
+    (plain, _, batches), (noisier, onset, noisy) = runs
+    np.testing.assert_array_equal(noisier[:, 0], plain[:, 0])  # the even seed, which sets thresholds
+    late = np.arange(30) >= onset[0, 1]
+    for kind in range(3):
+        before, after = (np.asarray(rows[kind][1].wrong) for rows in (batches, noisy))
+        np.testing.assert_array_equal(before[~late], after[~late])
+        assert (after[late] >= 0).mean() > 0.8
 
 
 def test_onsets_are_uniform_between_three_and_six_tenths_of_the_run(monkeypatch):
-    """And the same for every kind of run of a seed."""
     untrained = SimpleNamespace(
-        sample_family=lambda *args, **how: (None, None),
+        sample_family=lambda *args, **how: (None, SimpleNamespace(symbols=3)),
         Batches=SimpleNamespace(from_frequencies=lambda *args, **how: None),
-        descended=lambda family, batches, **how: batches,
     )
     monkeypatch.setattr(measure, "_small_transformers", untrained)
-    monkeypatch.setattr(measure, "monitored", lambda *args: np.zeros(1))
+    monkeypatch.setattr(measure, "replaced", lambda batches, *args: batches)
+    monkeypatch.setattr(measure, "monitored", lambda point, family, batches: np.ones((len(batches), 6, 3)))
     point = SimpleNamespace(**{**vars(POINT), "seed": tuple(range(900))})
-    shares = measure.measure(point, key=jax.random.key(0))["onset"][1] / point.step[-1]
+    shares = measure.measure(point, key=jax.random.key(0))["onset"][1] / point.updates
     np.testing.assert_array_equal(shares, shares[:1].repeat(3, axis=0))
-    sorted_ = np.sort(shares[0])
-    distance = np.abs(sorted_ - np.linspace(0.3, 0.6, 900)).max() / 0.3  # Kolmogorov's, to 1/900
+    distance = np.abs(np.sort(shares[0]) - np.linspace(0.3, 0.6, 900)).max() / 0.3  # Kolmogorov's, to 1/900
     assert distance < 2 / 900**0.5  # exceeded with a probability of 2 exp(-8)
 
 
-def test_the_size_of_responses_is_over_tilts(monkeypatch):
-    """Of the mean loss to a mixture of tilts: the mixture of its responses to each program alone."""
-    response, losses = np.arange(9.0).reshape(1, 3, 3), np.array([[1.0, 2.0, 6.0]])
-    seen = SimpleNamespace(response=response, losses=losses, dimension=np.array([7.0]))
-    monkeypatch.setattr(measure._small_transformers, "seen", lambda *args: seen)
-    tilts = np.array([[1.0, 0, 0], [0, 0.5, 0.5]])
-    found = measure.monitored(POINT, SimpleNamespace(prompts=[None]), None, 0, tilts)
-    np.testing.assert_allclose(found, [[3, 7, np.sqrt((3**2 + 4.5**2) / 2)]])
-
-
-def made_up(rises=(0.5, 0.0, 0.5), seeds=64, wrong=0.0, kinds=claim.KINDS):
-    """Noise of one per cent; after an onset the detectors' logarithms rise by so much."""
-    rng, steps = np.random.default_rng(0), np.arange(50.0, 3001, 50)
-    logs = 0.01 * rng.normal(size=(len(kinds), seeds, len(steps), 3))
-    onset = np.broadcast_to(rng.uniform(900, 1800, seeds), (len(kinds), seeds))
-    logs[0] += (steps >= onset[0, :, None])[..., None] * np.array(rises)
-    some = np.arange(seeds) % 2 * (np.arange(seeds) < wrong * seeds) > 0  # of those that set no threshold
-    logs[1:, some] += (steps >= 1500)[:, None]
-    coords = {"kind": list(kinds), "seed": np.arange(seeds), "step": steps, "detector": list(_detection.DETECTORS)}
-    rows = {"monitored": (("kind", "seed", "step", "detector"), np.exp(logs)), "onset": (("kind", "seed"), onset)}
-    return claim.theory(xr.Dataset(rows, coords=coords))
-
-
-_, failing, outcome = judged(claim.check)
-
-
-def test_the_check_tells_each_part_of_the_claim():
-    assert outcome(made_up()) is Outcome.HOLDS
-    assert failing(made_up(rises=(0.0, 0.0, 0.5))) == ["beats[detector=loss]"]
-    assert set(failing(made_up(rises=(0.5, 0.0, 0.0)))) == {"stands_out", "beats[detector=response]"}
-    assert failing(made_up(rises=(0.5, 0.5, 0.5))) == ["beats_not[detector=dimension]"]
-    assert "beats[detector=response]" in failing(made_up(wrong=1.0))
+def test_medium_has_seeds_of_its_own():
+    small, medium = (claim.claim.sizes[size]["seed"] for size in ("small", "medium"))
+    assert small.first >= medium.first + medium.count

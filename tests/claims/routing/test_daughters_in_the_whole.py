@@ -15,62 +15,84 @@ from icllab.claims.routing.daughters_in_the_whole.measure import measure
 from icllab.lab.checks import Outcome
 
 SIZES = {"symbols": 3, "length": 1, "width": 4, "heads": 1, "batch": 8, "prompts": 200, "zipf_exponent": 1.0}
-POINT = SimpleNamespace(**SIZES, layers=1, updates=2, together=2000, program=("a", "b"), step=(0, 2), seed=(0,))
+KINDS = ("together", "alone", "fresh")
+POINT = SimpleNamespace(
+    **SIZES, layers=1, updates=2, together=2000, program=("a", "b"), step=(0, 2), training=KINDS, seed=(0,)
+)
 PI = 1 / np.arange(1, 7) / np.sum(1 / np.arange(1, 7))
 
 
 @pytest.fixture(scope="module")
 def runs():
-    """What is measured with the others learned before and without, and task, start and end of every run."""
+    """What is measured, and task, start, end and keys of every run; taught and not."""
     made, trained = [], _transformers.train
 
     def kept(task, network, point, **how):
         run = trained(task, network, point, **how)
-        made.append((np.asarray(task.frequencies, float).round(4).tolist(), network, run))
+        made.append((task, network, run, how))
         return run
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_transformers, "train", kept)
-        found = [measure(POINT, key=jax.random.key(0), known=known) for known in (True, False)]
+        found = [measure(POINT, key=jax.random.key(0), taught=taught) for taught in (True, False)]
     return found, made
 
 
-def test_the_others_are_learned_first_and_then_all(runs):
+def same(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+def test_the_program_joins_the_same_weights_together_and_alone(runs):
     _, made = runs
-    assert [frequencies for frequencies, *_ in made] == [[1, 0], [0.6667, 0.3333], [0.6667, 0.3333]]
+    (others, start, earlier, _), together, alone, fresh = made[:4]
+    np.testing.assert_allclose(others.frequencies, [1, 0])
+    mother = earlier.members.member(0)
+    for (counted, network, *_), weights, begins in ((together, [1, 1], mother), (alone, [0, 1], mother)):
+        np.testing.assert_allclose(counted.weights, weights)
+        np.testing.assert_allclose(counted.task.frequencies, [2 / 3, 1 / 3], rtol=1e-6)
+        assert same(network.readout, begins.readout)
+    assert same(fresh[1].readout, start.readout)
+    assert not same(mother.readout, start.readout)
+    np.testing.assert_allclose(fresh[0].weights, [0, 1])
+    keys = [jax.random.key_data(how["key"]).tolist() for *_, how in (together, alone, fresh)]
+    assert keys[0] == keys[1] == keys[2]
+    assert jax.random.key_data(made[0][3]["key"]).tolist() not in keys
 
-    def same(one, other):
-        return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
 
-    (_, start, others), (_, joined, _), (_, plain, _) = made
-    assert same(joined.readout, others.members.member(0).readout)
-    assert same(plain.readout, start.readout)
-    assert not same(joined.readout, start.readout)
+def test_the_untaught_network_is_another_one_that_has_learned_nothing(runs):
+    _, made = runs
+    (_, start, earlier, _), together, alone, fresh = made[4:]
+    assert same(together[1].readout, earlier.members.member(0).readout)
+    assert same(fresh[1].readout, start.readout)
+    assert not same(alone[1].readout, start.readout)
+    assert not same(alone[1].readout, together[1].readout)
 
 
 def test_the_whole_is_the_mean_over_programs_as_often_as_they_come(runs):
-    (known, _), _ = runs
-    dims, losses = known["program_loss"]
-    assert (dims, losses.shape) == (("seed", "program", "step"), (1, 2, 2))
-    assert known["whole_loss"][0] == ("seed", "step")
-    np.testing.assert_allclose(known["whole_loss"][1][0], np.array([2, 1]) / 3 @ losses[0], rtol=0.1)
+    (taught, _), _ = runs
+    dims, losses = taught["program_loss"]
+    assert (dims, losses.shape) == (("seed", "training", "program", "step"), (1, 3, 2, 2))
+    dims, whole = taught["whole_loss"]
+    assert dims == ("seed", "training", "step")
+    np.testing.assert_allclose(whole[0], np.einsum("c,kcs->ks", np.array([2, 1]) / 3, losses[0]), rtol=0.1)
 
 
-def made_up(share=1.0, delay=1.1, others=0.02, first=0.001, unknown=0, seeds=9, programs=claim.PROGRAMS):
-    """Logistic losses: the last program of half time 100; the whole's fall, time and the others' losses as given."""
+def made_up(delay=1.2, sooner=0.4, first=0.001, unknown=0, spread=0.3, seeds=72):
+    """Logistic losses: times of the whole and of fresh networks relative to the program alone, half at 100."""
     rng = np.random.default_rng(0)
-    steps = np.array(claim.STEPS, float)
-    noise = np.exp(0.02 * rng.normal(size=(seeds, 1)))
-    own = np.log(5) / (1 + (steps / (100 * noise)) ** 4)
-    losses = np.full((seeds, len(programs), len(steps)), first)
-    losses[:, -1] = own
-    losses[:unknown, :-1, 0] = 0.5
-    pi = PI[: len(programs)] / PI[: len(programs)].sum()
-    losses[:, :-1, 5] = others / (1 - pi[-1])
-    whole = pi[-1] / share * np.log(5) / (1 + (steps / (delay * 100 * noise)) ** 4)
-    dims = ("layers", "updates", "seed", "program", "step")
-    coords = {"layers": [2], "updates": [1500], "seed": range(seeds), "program": list(programs), "step": steps}
-    rows = {"program_loss": (dims, losses[None, None]), "whole_loss": (dims[:3] + dims[4:], whole[None, None])}
+    steps, alone = np.array(claim.STEPS, float), 100 * np.exp(spread * rng.normal(size=(seeds, 1)))
+    times = {"together": delay * alone, "alone": alone, "fresh": alone / sooner}
+    losses = np.full((seeds, 3, 6, len(steps)), first)
+    losses[:unknown, 0, :-1, 0] = 0.5
+    times["together"][:unknown] *= 5  # which would fail
+    times["fresh"][:unknown] /= 50
+    for i, kind in enumerate(KINDS):
+        losses[:, i, -1] = np.log(5) / (1 + (steps / times[kind]) ** 4)
+    whole = losses[:, :, -1] * PI[-1]
+    dims = ("layers", "updates", "seed", "training", "program", "step")
+    coords = {"layers": [2], "updates": [1500], "seed": range(seeds), "training": list(KINDS)}
+    coords |= {"program": list(claim.PROGRAMS), "step": steps}
+    rows = {"program_loss": (dims, losses[None, None]), "whole_loss": (dims[:4] + dims[5:], whole[None, None])}
     attrs = {"configuration": json.dumps({"fixed": {"symbols": 5, "zipf_exponent": 1.0}})}
     return claim.theory(xr.Dataset(rows, coords=coords, attrs=attrs))
 
@@ -79,21 +101,20 @@ _, failing, outcome = judged(claim.check)
 
 
 def test_numbers_are_those_that_the_curves_are_made_with():
-    found = made_up(delay=1.2, others=0.03, first=0.0)
-    np.testing.assert_allclose(found["share"], 1, atol=1e-3)
-    np.testing.assert_allclose(found["time_ratio"], 1.2, rtol=2e-2)
-    np.testing.assert_allclose(found["joining_time"], 100, rtol=0.1)
-    np.testing.assert_allclose(found["others_most"], 0.03 / (PI[-1] * np.log(5)), rtol=1e-2)
+    found = made_up(delay=1.3, sooner=0.5, first=0.0, spread=0.0)
+    np.testing.assert_allclose(found["alone_time"], 100, rtol=1e-2)
+    np.testing.assert_allclose(found["time_ratio"], 1.3, rtol=2e-2)
+    np.testing.assert_allclose(found["fresh_ratio"], 0.5, rtol=2e-2)
     np.testing.assert_allclose(found["own_loss"].isel(step=0), PI[-1] * np.log(5), rtol=1e-4)
+    np.testing.assert_allclose(made_up(first=0.01)["others_loss"], 0.01 * (1 - PI[-1]), rtol=1e-4)
 
 
 def test_the_check_tells_each_part_of_the_claim():
     assert outcome(made_up()) is Outcome.HOLDS
-    assert failing(made_up(share=0.7, delay=0.9)) == ["share"]
-    assert failing(made_up(delay=1.8)) == ["time"]
-    assert failing(made_up(others=0.05)) == ["others"]
+    assert failing(made_up(delay=1.8)) == failing(made_up(delay=0.5)) == ["time"]
+    assert failing(made_up(sooner=1.0)) == ["sooner"]
 
 
 def test_networks_that_do_not_know_the_others_are_left_out():
-    assert outcome(made_up(unknown=2)) is Outcome.HOLDS
-    assert outcome(made_up(unknown=5)) is Outcome.UNDECIDED
+    assert outcome(made_up(unknown=48)) is Outcome.HOLDS
+    assert outcome(made_up(unknown=49)) is Outcome.UNDECIDED

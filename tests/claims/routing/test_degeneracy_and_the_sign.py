@@ -1,12 +1,15 @@
 """The maps of this claim, its closed forms and its check on made-up numbers."""
 
+from types import SimpleNamespace
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 from judging import judged
 
-from icllab.claims.routing.degeneracy_and_the_sign import claim
+from icllab.claims.routing.degeneracy_and_the_sign import claim, measure
 from icllab.claims.routing.degeneracy_and_the_sign.measure import map_of
 from icllab.lab.checks import Outcome
 
@@ -94,6 +97,14 @@ def test_a_density_that_diverges_sets_no_sign_at_a_singular_loss():
     assert {"sign"} == names(claim.theory(dataset, regular=True).expand_dims(particles=[1000]))
 
 
+def test_the_margin_of_a_tie_is_a_tenth_of_the_coefficient():
+    """Of the singular loss a difference of 0.02 is no tie, of three units one of 0.1 is."""
+    for name, shift, told in ((claim.SINGULAR, 0.02, {"tie"}), ("BAh, 3 units", 0.1, set())):
+        dataset = made_up()
+        moved = dataset["coefficient_difference"] + shift * (dataset["map"] == name)
+        assert names(dataset.assign(coefficient_difference=moved)) == told
+
+
 @pytest.mark.parametrize("made", [{"error": 0.04}, {"warned": 1.0}, {"maps": claim.MAPS[:3]}])
 def test_the_check_is_undecided_where_the_data_cannot_tell(made):
     assert outcome(made_up(**made)) is Outcome.UNDECIDED
@@ -102,3 +113,38 @@ def test_the_check_is_undecided_where_the_data_cannot_tell(made):
 def test_a_context_that_could_only_lower_is_told_from_one_that_raises():
     dataset = made_up().isel(particles=0)
     assert {"coefficient", "sign"} <= names(claim.theory(dataset, never_above=True).expand_dims(particles=[1000]))
+
+
+def test_losses_draws_and_keys_are_those_of_the_map(monkeypatch):
+    """The few-shot loss is the zero-shot one of the map; draws and populations have keys of their own."""
+    seen = []
+
+    def estimated(few_shot, at, *, zero_shot, key, nbeta, **options):
+        assert zero_shot.multiplicities == claim.MULTIPLICITIES
+        seen.append((few_shot, zero_shot, at, nbeta, jax.random.key_data(key).tolist()))
+        rows = {
+            "estimate": ("side", [1.0, 2.0]),
+            "estimate_error": ("side", [0.1, 0.1]),
+            "multiplicity": ("side", [1, 1]),
+        }
+        rows |= {"difference": 1.0, "difference_error": 0.1}
+        return xr.Dataset(rows, {"side": list(claim.SIDES)}, {"sign": "tie", "warnings": ["pushed_forward: one"]})
+
+    def counted(context_map, at, *, key, draws, **options):
+        seen.append((context_map, draws, jax.random.key_data(key).tolist()))
+        return xr.Dataset({"exponent": ("m", [0.5]), "exponent_error": ("m", [0.1])}, attrs={"density": "vanishes"})
+
+    monkeypatch.setattr(measure, "learning_coefficient", estimated)
+    monkeypatch.setattr(measure, "pushed_density", counted)
+    point = SimpleNamespace(side=claim.SIDES, nbeta=1e6, nbeta_singular=1e12, localization=1.0, draws=7, groups=4)
+    for name, known, scale in (("(w1^2, w2)", 0.3**4 * 0.5**8, 1e12), ("|w|^2", 0.34**2 / 2, 1e6)):
+        seen.clear()
+        cell = SimpleNamespace(**vars(point), map=name, particles=10, repeats=2)
+        found = measure.measure(cell, key=jax.random.key(0))
+        (few_shot, zero_shot, at, nbeta, of_populations), (context_map, draws, of_draws) = seen
+        w = jnp.array([0.3, 0.5, 0.0])[: at.size]
+        assert float(few_shot(w)) == pytest.approx(known, rel=1e-4)
+        assert float(zero_shot.loss(context_map(w))) == pytest.approx(known, rel=1e-4)
+        assert (nbeta, draws) == (scale, 7)
+        assert of_populations != of_draws
+        assert (found["density_sign"][1], found["annealing_warnings"][1]) == (1, 0)

@@ -52,6 +52,21 @@ def test_losses_are_the_programs_own(runs):
     np.testing.assert_allclose(apart[:, 1], losses[:, 1], rtol=1e-5)
 
 
+def test_alike_every_program_does_what_the_first_does(monkeypatch):
+    counted, trained = [], _transformers.train
+
+    def kept(task, network, point, **how):
+        counted.append(task.task)
+        return trained(task, network, point, **how)
+
+    monkeypatch.setattr(_transformers, "train", kept)
+    for alike in (False, True):
+        measure(POINT, key=jax.random.key(0), alike=alike)
+    plain, same = counted[0], counted[-1]
+    np.testing.assert_array_equal(same.tables, np.tile(plain.tables[:1], (2, 1)))
+    assert not np.array_equal(plain.tables, same.tables)
+
+
 def made_up(ratio=4.0, spread=0.2, censored=0, programs=claim.PROGRAMS, seeds=10):
     """Logistic losses: alone at 60 steps with a spread between seeds, beside others later by a ratio."""
     rng = np.random.default_rng(0)

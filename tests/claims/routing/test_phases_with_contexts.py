@@ -147,3 +147,13 @@ def test_models_seeds_shares_and_phases_have_keys_of_their_own(monkeypatch):
     sizes.clear()
     measure.measure(point, key=jax.random.key(0), split=True, swapped=True, effect=0.0)
     assert set(sizes) == {(16, 0.2, 0.0), (16, 0.5, 0.0)}
+
+
+def test_a_crossing_is_the_last_at_which_the_second_phase_takes_over():
+    n = np.array([8.0, 16, 32, 64, 128, 256])
+    gaps = xr.DataArray(
+        [[0.0] * 6, [1.0, -1, 1, -1, -2, 2]], {"phase": ["00", "10"], "samples": n}, ("phase", "samples")
+    )
+    assert np.exp(float(claim.crossing(gaps, "00", "10"))) == pytest.approx(45.3, rel=0.1)
+    assert np.exp(float(claim.crossing(gaps, "10", "00"))) == pytest.approx(181, rel=0.15)
+    assert np.isnan(claim.crossing(gaps + 5.0 * (gaps.phase == "10"), "00", "10"))

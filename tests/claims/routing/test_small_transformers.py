@@ -85,7 +85,8 @@ def test_training_is_gradient_descent_on_the_batches(family):
         rngs = [np.random.default_rng(i) for i in range(2)]
         batches = [small.Batches.from_frequencies(np.tile(PI, (2, 1)), networks, batch=4, rng=rng) for rng in rngs]
         each = small.descended(networks, batches, optimizer=optax.sgd(0.5), every=1)
-        last = small.descended(networks, batches, optimizer=optax.sgd(0.5), every=2)
+        path = small.descent(networks, batches, optimizer=optax.sgd(0.5), every=2)
+        last = path.weights
         w, seen = networks.weights[1], jax.tree.map(lambda row: row[0], batches[1])
 
         asked = np.asarray(networks.prompts)[1, np.asarray(seen.contexts), np.asarray(seen.strings)]
@@ -95,7 +96,12 @@ def test_training_is_gradient_descent_on_the_batches(family):
             ends = jax.nn.log_softmax(jax.vmap(lambda tokens: networks.logits(w, tokens))(jnp.asarray(asked)))
             return -jnp.sum(ends * np.eye(ends.shape[2])[labels]) / 8
 
-        wanted = w - 0.5 * jax.grad(loss)(w)
+        slope = jax.grad(loss)(w)
+        wanted, first = w - 0.5 * slope, (float(loss(w)), float(jnp.sum(slope**2)))
+        ones = small.descent(networks, batches, optimizer=optax.sgd(0.5), every=1)
+    np.testing.assert_allclose((ones.loss[1, 0], ones.slope[1, 0] ** 2), first, rtol=1e-9)
+    np.testing.assert_allclose(path.loss[:, 0], ones.loss.mean(1), rtol=1e-9)
+    np.testing.assert_allclose(path.slope[:, 0] ** 2, (ones.slope**2).mean(1), rtol=1e-9)
     assert each.shape == (2, 2, networks.weights.shape[1])
     np.testing.assert_allclose(each[1, 0], wanted, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(last[:, 0], each[:, 1], rtol=1e-9, atol=1e-12)
@@ -118,11 +124,34 @@ def test_responses_are_those_of_the_fisher_matrix_written_out(family):
 
         fisher = np.asarray(jax.jit(jax.hessian(whole))(jnp.zeros_like(w)))
         np.testing.assert_allclose(found.losses[0], networks.context_losses(w, prompts), rtol=1e-12)
-    values = np.linalg.eigvalsh(fisher).clip(0)
-    np.testing.assert_allclose(float(found.dimension[0]), np.sum(values / (values + 0.01)), rtol=1e-6)
     spread = np.linalg.inv(fisher + 0.01 * np.eye(len(fisher)))
     wanted = -slopes @ spread @ (slopes - PI @ slopes).T
     np.testing.assert_allclose(found.response[0], wanted, rtol=1e-6)
+
+
+def test_sizes_of_responses_are_of_the_examples_that_came():
+    """Of each record's batches, example by example, with the labels that were given and the prompts' shares."""
+    point = SimpleNamespace(**SIZES | {"length": 1}, program=("a", "b"))
+    with jax.enable_x64(True):
+        _, networks = small.sample_family((0, 1), point, key=KEY)
+        rng, law = np.random.default_rng(5), np.tile(PI, (4, 1))
+        batches = small.Batches.from_frequencies(law, networks, batch=6, rng=rng)
+        prompts, w = networks.prompts[1], networks.weights[1]
+        ways = jnp.stack([w, 1.1 * w])
+        found = small.response_sizes(networks, ways, prompts, batches, jnp.asarray(0.01))
+        asked = np.asarray(prompts)[np.asarray(batches.contexts), np.asarray(batches.strings)][2:].reshape(12, -1)
+        labels = np.where(np.asarray(batches.wrong)[2:] < 0, asked.reshape(2, 6, -1)[..., -1:], batches.wrong[2:])
+        gradients, fisher = [], 0
+        for tokens, label in zip(map(jnp.asarray, asked), labels.reshape(12), strict=True):
+            slopes = np.asarray(jax.jacrev(lambda w, t=tokens: jax.nn.log_softmax(networks.logits(w, t))[0])(ways[1]))
+            p = np.asarray(jax.nn.softmax(networks.logits(ways[1], tokens))[0])
+            gradients.append(-slopes[label])
+            fisher = fisher + (slopes.T * p) @ slopes / 12
+    mean = np.mean(gradients, axis=0)
+    spread = np.linalg.inv(fisher + 0.01 * np.eye(len(fisher)))
+    chi = [mean @ spread @ (row - mean) for row in gradients]
+    assert (np.asarray(batches.wrong)[2:] >= 0).any()
+    np.testing.assert_allclose(float(found[1]), np.mean(np.square(chi)) ** 0.5, rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ def test_it_holds_where_all_is_as_claimed():
     np.testing.assert_allclose(made_up()["rank_coefficient"], KNOWN, atol=1e-4)
     assert outcome(made_up()) is Outcome.HOLDS
     assert outcome(made_up(spurious=1)) is not Outcome.FAILS
+    assert outcome(made_up(spurious=5)) is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,13 @@ def test_a_missed_break_counts_and_leaves_no_rise():
     assert "breaks" in names(dataset)
     assert np.isnan(claim.rises(dataset).sel(jump=2)).all()
     assert not np.isnan(claim.rises(dataset).sel(jump=1)).any()
+
+
+def test_a_break_that_is_reported_twice_counts():
+    dataset = made_up()
+    twice = dataset["break_interval"].copy()
+    twice[..., 3, :] = twice[..., 2, :].values * 1.01
+    assert names(dataset.assign(break_interval=twice)) == {"breaks"}
 
 
 def test_many_warnings_leave_it_undecided():
@@ -135,5 +143,7 @@ def test_a_descent_is_measured_at_its_records_and_every_seed_has_keys_of_its_own
     np.testing.assert_array_equal(values["planted_step"][1][0], [210, 420, 770])
     np.testing.assert_array_equal(values["break_interval"][1][0, 0], [3, 4])
     assert np.isnan(values["break_interval"][1][0, 1:]).all()
+    seen.clear()
     backwards = measure.measure(point, key=jax.random.key(0), backwards=True)
-    np.testing.assert_allclose(backwards["exact_loss"][1][0], levels[[3, 3, 0]])
+    np.testing.assert_allclose(backwards["exact_loss"][1][0], levels[[0, 2, 3]])
+    assert seen[1:3] == [989, 0]

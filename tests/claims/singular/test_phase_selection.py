@@ -64,3 +64,14 @@ def test_wrong_formulas_are_wrong_in_one_place():
     right, wrong = claim.coefficients(4), claim.counted(4)
     assert right == ((0.5, 1), (2.5, 5))
     assert wrong == ((0.5, 1), (4.5, 1))
+
+
+def test_the_crossing_of_the_mean_has_the_constant_of_the_largest_n(exact):
+    """What the expansion leaves at the fewest samples does not move it."""
+    known = {finding.name: finding for finding in claim.check(exact)}["mean_crossing"]
+    early = exact["phase_gap_theory"] - 5.0 * (exact["samples"] == N[0])
+    moved = {f.name: f for f in claim.check(exact.assign(phase_gap_theory=early))}["mean_crossing"]
+    assert moved.predicted == pytest.approx(known.predicted, abs=1e-9)
+    late = exact["phase_gap_theory"] - 5.0 * (exact["samples"] == N[-1])
+    moved = {f.name: f for f in claim.check(exact.assign(phase_gap_theory=late))}["mean_crossing"]
+    assert abs(moved.predicted - known.predicted) > 0.1

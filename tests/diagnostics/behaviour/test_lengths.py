@@ -54,6 +54,23 @@ def test_known_losses_within_their_errors(getkey):
         assert np.all(np.abs(result[name] - reference) < 4.5 * result[f"{name}_error"])
 
 
+def test_weighted_lengths_weigh_in_every_sum_mean_and_difference(getkey):
+    counts, key = [0.0, 1.0, 2.0, 0.0, 3.0, 0.5], getkey()
+    predictors = {"nothing": nothing, "before": the_label_before}
+    result = per_length(predictors, TASK, key=key, prompts=200, against="nothing", counts=counts)
+    plain = per_length(predictors, TASK, key=key, prompts=200, against="nothing")
+    np.testing.assert_array_equal(result.loss, plain.loss)
+    np.testing.assert_allclose(result.loss_sum, plain.loss.values @ counts, rtol=1e-6)
+    np.testing.assert_allclose(result.loss_mean, plain.loss.values @ counts / sum(counts), rtol=1e-6)
+    np.testing.assert_allclose(result.difference_mean, plain.difference.values @ counts / sum(counts), rtol=1e-6)
+    np.testing.assert_allclose(result.loss_mean_error, result.loss_sum_error / sum(counts), rtol=1e-6)
+    single = per_length(predictors, TASK, key=key, prompts=200, against="nothing", counts=[0, 0, 0, 0, 2, 0]).isel(
+        predictor=1
+    )
+    error = float(plain.difference_error.sel(position=4)[1])
+    assert float(single.difference_mean_error) == pytest.approx(error, rel=1e-6)
+
+
 def test_every_predictor_sees_the_same_prompts(getkey):
     result = per_length({"a": nothing, "b": Untraceable(), "last": LastOnly()}, TASK, key=getkey(), prompts=64)
     np.testing.assert_allclose(result.loss.sel(predictor="b"), result.loss.sel(predictor="a"), rtol=1e-6)

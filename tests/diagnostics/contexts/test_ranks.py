@@ -8,7 +8,7 @@ import pytest
 from icllab import diagnostics, tasks
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.diagnostics.contexts.ranks import context_rank
+from icllab.diagnostics.contexts.ranks import context_rank, cut_in_metric, metric_spectrum
 from icllab.diagnostics.contexts.solvers import MapSolver
 from icllab.models.contexts.exact_family import FastWeights
 
@@ -96,3 +96,30 @@ def test_the_threshold_is_a_share():
         rank(family(), regression((4,), 1), threshold=1)
     assert diagnostics.context_rank is context_rank
     assert "degeneracy" in rank(family(), regression((4,), 1))._repr_html_()
+
+
+def test_a_change_is_cut_in_the_metric_of_its_inputs():
+    """Against Eckart and Young: the truncated decomposition of S^(1/2) dW, and what it leaves."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(5, 5)) * np.array([3.0, 1.0, 0.3, 0.1, 0.01])
+    covariance, change = jnp.asarray(root @ root.T), jnp.asarray(rng.normal(size=(5, 4)))
+    factor = np.linalg.cholesky(covariance)  # any factor gives the same singular values
+    left, singular, right = np.linalg.svd(factor.T @ change)
+    np.testing.assert_allclose(metric_spectrum(change, covariance), singular**2, rtol=1e-9)
+    for rank in range(5):
+        cut = np.asarray(cut_in_metric(change, covariance, rank))
+        np.testing.assert_allclose(factor.T @ cut, (left[:, :rank] * singular[:rank]) @ right[:rank], atol=1e-9)
+        rest = change - cut
+        assert np.trace(rest.T @ covariance @ rest) == pytest.approx(np.sum(singular[rank:] ** 2), abs=1e-9)
+    plain = np.linalg.svd(change)
+    naive = change - (plain[0][:, :1] * plain[1][:1]) @ plain[2][:1]
+    assert np.trace(naive.T @ covariance @ naive) > 1.1 * np.sum(singular[1:] ** 2)
+
+
+def test_directions_that_no_input_has_do_not_count():
+    change, covariance = jnp.eye(3), jnp.diag(jnp.asarray([1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(metric_spectrum(change, covariance), [1, 0, 0], atol=1e-12)
+    with pytest.raises(InputError, match="covariance: expected a matrix over the 3 inputs of the change"):
+        metric_spectrum(change, covariance[:2, :2])
+    with pytest.raises(InputError, match="rank: expected an integer"):
+        cut_in_metric(change, covariance, -1)

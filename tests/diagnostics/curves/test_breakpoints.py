@@ -48,6 +48,17 @@ def test_a_cliff_is_reported_where_it_is_with_its_height():
     assert result["reason"].values.tolist() == ["its place is known, and no smooth curve does as well"]
 
 
+def test_slopes_jump_and_noise_are_those_of_the_lines_that_were_drawn():
+    """Two lines that break at 300: a slope of -0.1 in log t before it and +0.2 after, 2 lower there."""
+    x, after = np.log(STEPS), STEPS >= 300
+    line = -0.1 * x + after * (0.3 * (x - np.log(300)) - 2)
+    result = change_points(curve(line + noise(2, 0.05)), resamples=100)
+    assert result["reported"].values.tolist() == [True]
+    assert float(result["slope_change"][0]) == pytest.approx(0.3, abs=0.05)
+    assert float(result["jump"][0]) == pytest.approx(-2, abs=0.1)
+    assert result.attrs["noise"] == pytest.approx(0.05, rel=0.3)
+
+
 def test_a_fall_in_half_a_decade_has_a_beginning_and_an_end():
     result = change_points(curve(cliff(300, width=0.5) + noise(0, 0.01)), resamples=100)
     places = result["change_point"].values[result["reported"].values]

@@ -41,6 +41,9 @@ def test_errors_are_those_of_a_record_about_a_smooth_curve():
     for name in ("rise_error", "fall_error"):
         size = float((found[name] ** 2).mean() ** 0.5)
         assert abs(size / (0.2 * 2**0.5) - 1) < 0.05, name
+    louder = peaks(curves(-slow + noise(0.2) * np.where(T < 60, 1, 3)))
+    sizes = [float((louder[name] ** 2).mean() ** 0.5) for name in ("rise_error", "fall_error")]
+    assert sizes[1] > 1.5 * sizes[0]
     doubled = peaks(curves(-slow + noise(0.4)))
     np.testing.assert_allclose((doubled["rise_error"] ** 2).mean() ** 0.5 / size, 2, rtol=0.1)
 

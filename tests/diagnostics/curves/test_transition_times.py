@@ -30,6 +30,14 @@ def test_time_and_width_of_a_known_curve():
     assert result["crossed"].all()
 
 
+def test_the_resolution_is_the_distance_of_the_records_around_each_time():
+    at = np.array([0, 10, 30, 70, 150, 310, 630])
+    rows = [np.where(at >= place, 1.0, 0.0) for place in (30, 150, 630)]
+    result = transitions(curves(rows, at), plateau=0.0, end=1.0)
+    np.testing.assert_array_equal(result["time_resolution"], [20, 80, 320])
+    np.testing.assert_allclose(result["relative_width"], 0.8 * np.array([20 / 20, 80 / 110, 320 / 470]), rtol=1e-12)
+
+
 def test_a_line_is_timed_exactly_in_the_step_and_a_logarithm_in_the_logarithm():
     line = curves([STEPS / 3000])
     result = transitions(line, plateau=0.0, end=1.0, level=0.41)

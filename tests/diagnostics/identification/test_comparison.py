@@ -283,6 +283,32 @@ def test_a_run_is_judged_at_every_step_kept(task, getkey):
     np.testing.assert_allclose(learned, ends, rtol=1e-6)
 
 
+class Scrambled:
+    """Answers that no formula has: they look random, and are the same for the same prompt."""
+
+    traceable = False
+
+    def __call__(self, prompt):
+        return np.sign(np.cos(1e4 * np.asarray(prompt.x).sum(1)))
+
+
+def test_candidates_and_baselines_gain_nothing_from_the_prompts_that_they_are_fitted_to(task, getkey):
+    """Nine fitted numbers explain a tenth of ninety random answers, and add a tenth to the error of others."""
+    start = PreconditionedDescent(0.1 * np.eye(DIM), layers=1, **SHAPE)
+    options = {"fitted": {"it": ["preconditioner"]}, "prompts": 90, "block": 100, "rule": RULE}
+    few, enough = [], []
+    for _ in range(4):
+        few.append(identify(Scrambled(), {"it": start}, task, key=getkey(), fitting=90, **options))
+        enough.append(float(few[-1].prediction_discrepancy[0]))
+    error = np.std(enough, ddof=1) / 2
+    assert error < 0.05
+    assert np.mean(enough) > 0.97  # in sample it is 0.85
+    fitted_to_ten = identify(
+        Scrambled(), {"it": LeastSquares()}, task, key=getkey(), fitting=10, prompts=400, rule=RULE
+    )
+    assert float(fitted_to_ten.baseline_explained) < -0.1  # five numbers: in sample it is positive
+
+
 def test_a_search_that_meets_no_number_is_refused_in_one_line(task, getkey):
     """The root of (a - 1) from a = 1: a finite answer without a finite derivative."""
 

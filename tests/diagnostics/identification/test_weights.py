@@ -18,6 +18,7 @@ from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.identification.weights import align, as_linear_attention
 from icllab.models import GeneralisedAttention, LinearAttention
 from icllab.tasks import LinearRegression
+from icllab.training import Ensemble
 
 DIM, LENGTH, LAYERS = 2, 5, 2
 
@@ -147,6 +148,17 @@ def test_the_way_between_two_gauges_of_one_network_is_level():
     reference_model = regauged(random_attention(), [-3.0, 0.1])
     result = interpolate(model, reference_model, task(), key=jax.random.key(2), points=3, prompts=50)
     np.testing.assert_allclose(result.difference, 0, atol=1e-11 * float(result.loss.max()))
+
+
+def test_the_ways_of_two_networks_are_those_of_each():
+    one, other = random_attention(), with_arrays(random_attention(), p=0.3 * random_attention().p[::-1])
+    both = Ensemble(jax.tree.map(lambda *leaves: jnp.stack(leaves), one, other), {"seed": np.arange(2)})
+    end, small = regauged(random_attention(), [2.0, 0.5]), {"key": jax.random.key(3), "points": 3, "prompts": 20}
+    together = interpolate(both, end, task(), **small)
+    for i, network in enumerate((one, other)):
+        alone = interpolate(network, end, task(), **small)
+        for name in ("loss", "standard_error", "difference", "difference_error"):
+            np.testing.assert_allclose(together[name][i], alone[name], rtol=1e-9, atol=1e-12)
 
 
 def test_the_way_from_step_to_step(getkey):

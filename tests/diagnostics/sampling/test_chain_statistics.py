@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.diagnostics.sampling.chain_statistics import difference, statistics
+from icllab.diagnostics.sampling.chain_statistics import difference, localization_slope, statistics
 from icllab.diagnostics.sampling.chains import Chains
 
 FAR = np.array([False, False, True, True])
@@ -71,3 +71,20 @@ def test_a_drift_is_from_the_first_third_to_the_last():
     """Of 90 draws in a line, 60 of their steps."""
     terms = np.tile(0.5 * np.arange(90.0)[:, None], (4, 1, 1))
     assert statistics(chains(terms), np.zeros(1), 2.0, FAR)["drift"] == pytest.approx(60, rel=1e-6)
+
+
+def test_the_slope_on_the_localization():
+    """Of a quadratic, t h = 3 and gamma = 1 in 5 directions: -5/2 * 3/4 * 1/4, and its error is the scatter."""
+    values, errors = [], []
+    for seed in range(200):
+        w = np.random.default_rng(seed).normal(size=(8, 250, 5)) / 2
+        above, distance = 1.5 * (w**2).sum(2), (w**2).sum(2)
+        value, error = localization_slope(above, distance / 2)
+        values.append(value)
+        errors.append(error)
+    assert np.mean(values) == pytest.approx(-15 / 32, abs=4 * np.std(values) / 200**0.5 + 0.001)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.2)
+    terms = above[:, :, None].astype(np.float32)
+    twice = statistics(chains(terms, distance.astype(np.float32)), np.zeros(1), 1.0, np.arange(8) > 3, 2.0)
+    assert twice["localization_slope"] == pytest.approx(2 * value, rel=1e-3)
+    assert twice["localization_slope_error"] == pytest.approx(2 * error, rel=1e-3)

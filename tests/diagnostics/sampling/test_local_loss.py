@@ -188,3 +188,47 @@ def test_annealing_is_reached(getkey):
         assert 0 < found["localization_share"] < 0.01
         with pytest.raises(InputError, match="nbeta: expected one number with SMC"):
             asked(n=None)
+
+
+def default_localization(loss, at, nbeta):
+    with jax.enable_x64(True):
+        return LocalLoss.from_loss(loss, jnp.asarray(at, jnp.float64), None).localized(nbeta).localization
+
+
+def test_the_default_localization_leaves_the_estimate_alone():
+    """A factor of e changes the estimate of curvatures 1 by gamma / (nbeta + gamma) of it: three per cent at most."""
+
+    def loss(w):
+        return jnp.sum(w[:2] ** 2) / 2
+
+    at = [0.0, 0.0, 0.3, 0.4]  # one over the mean square is 16
+    assert default_localization(loss, at, 1e4) == pytest.approx(16)
+    weaker = default_localization(loss, at, 100.0)
+    assert weaker < 100 * 0.03 / 0.97 < weaker * 100 ** (1 / 16) * 1.001
+    # No localization down to a hundredth does: the first, and the estimate warns.
+    assert default_localization(loss, at, 1.0) == pytest.approx(16)
+    assert default_localization(lambda w: jnp.prod(w[:2] ** 2), at, 100.0) == pytest.approx(16)
+    assert default_localization(lambda w: jnp.sum(w**2), np.zeros(3), 1e4) == 1
+
+
+@pytest.mark.slow
+def test_the_default_localization_is_part_of_the_error():
+    """By default the error has the change of the estimate with it; at one that is given it has not."""
+    how = {"nbeta": 30.0, "sampler": HMC(warm_up=100, draws=300), "key": jax.random.key(0)}
+    with jax.enable_x64(True):
+        at = jnp.full(3, 0.5)
+
+        def loss(w):
+            return jnp.sum((w - 0.5) ** 2) / 2
+
+        default = at_temperature(loss, at, **how)
+        gamma = default.attrs["localization"]
+        given = at_temperature(loss, at, localization=gamma, **how)
+        cold = at_temperature(loss, at, **(how | {"nbeta": 0.1}))
+    slope = float(default["localization_slope"])
+    assert slope == pytest.approx(
+        -1.5 * 30 * gamma / (30 + gamma) ** 2, abs=4 * float(default["localization_slope_error"])
+    )
+    assert float(default["mcse"]) == pytest.approx(np.hypot(float(given["mcse"]), slope), rel=1e-6)
+    assert not any("the localization decides" in text for text in default.attrs["warnings"])
+    assert any("the localization decides: the estimate changes by" in text for text in cold.attrs["warnings"])

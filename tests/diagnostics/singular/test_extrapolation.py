@@ -5,14 +5,19 @@ import math
 import numpy as np
 import pytest
 
-from icllab.diagnostics.singular.extrapolation import KINDS, extrapolated
+from icllab.diagnostics.singular.extrapolation import extrapolated
+from icllab.diagnostics.singular.minimum_geometry import SURE, Geometry
 
-LOG_T = np.linspace(math.log(72_382) - 2.5 * math.log(10), math.log(72_382), 13)
 STEP, LOW, HIGH = 0.02, -200.0, 30.0
-CROSSINGS = [(1,), (2,), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (1, 1, 1), (1, 1, 2), (1, 2, 3)]
+CROSSINGS = [(1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (1, 1, 1), (1, 1, 2), (1, 2, 3)]
 
 
-def free_energy(powers):
+def log_t(n=1e6):
+    last = math.log(n / math.log(n))
+    return np.linspace(last - 2.5 * math.log(10), last, 13)
+
+
+def free_energy(powers, x):
     r"""-log E[exp(-t prod w_i^{2k_i})] of standard normal w, from the density of the logarithm of the product."""
     y = LOW + STEP * np.arange(round((HIGH - LOW) / STEP))
     density = None
@@ -25,115 +30,131 @@ def free_energy(powers):
             both = np.fft.irfft(np.fft.rfft(density, 2 * len(y)) * np.fft.rfft(one, 2 * len(y)))
             first = round(-LOW / STEP)
             density = both[first : first + len(y)]
-    return -np.log(np.exp(-np.exp(np.minimum(y + LOG_T[:, None], 6))) @ density)
+    return -np.log(np.exp(-np.exp(np.minimum(y + x[:, None], 6))) @ density)
 
 
-def slopes_of(energy, noise, seed, repeats=16):
-    """Repeats of the slopes between points, each interval with noise of its own."""
-    found = np.diff(energy) / np.diff(LOG_T)
-    return found + noise * math.sqrt(repeats) * np.random.default_rng(seed).normal(size=(repeats, len(found)))
+def quadratic(h, x):
+    return np.log1p(np.exp(x)[:, None] * np.asarray(h)).sum(1) / 2
 
 
-@pytest.fixture(scope="module")
-def crossings():
-    """Powers, lambda, m and the free energy."""
-    rows = []
+def limit_of(energy, x, noise, seed, repeats=16, **known):
+    """The limit of repeats of the slopes between points, each interval with noise of its own."""
+    slopes = np.diff(energy) / np.diff(x)
+    slopes = slopes + noise * math.sqrt(repeats) * np.random.default_rng(seed).normal(size=(repeats, len(slopes)))
+    return extrapolated(np.stack([x[:-1], x[1:]], axis=1), slopes, **known)
+
+
+def holds(limit, value):
+    return limit.interval[0] - 1e-9 <= value <= limit.interval[1] + 1e-9
+
+
+@pytest.mark.parametrize("n", [1e3, 1e4, 1e6])
+def test_intervals_hold_the_coefficients_of_crossings(n):
+    """Of 64 curves, most of whose ends are far below; the order may be known or not."""
+    x, held, below, apart = log_t(n), [], [], []
     for powers in CROSSINGS:
-        poles = [1 / (2 * k) for k in powers]
-        rows.append((powers, min(poles), poles.count(min(poles)), free_energy(powers)))
-    return rows
+        energy, value = free_energy(powers, x), 1 / (2 * max(powers))
+        for seed in range(8):
+            known = Geometry(np.zeros(0), 1 - SURE, 2 * sum(powers) if seed % 2 else None)
+            limit = limit_of(energy, x, 0.006, seed, parameters=len(powers) + seed % 4, hypotheses=[known])
+            held.append(holds(limit, value))
+            below.append(limit.level + 3 * limit.level_error < value)
+            apart.append((limit.value - value) / limit.error)
+            assert limit.misfit > 1e-3
+    assert np.mean(held) >= 0.95
+    assert np.mean(below) > 0.7
+    assert np.sqrt(np.mean(np.square(apart))) < 1.5
 
 
-def test_the_free_energy_of_one_variable_is_that_of_a_quadratic(crossings):
-    """K = w^2: (1 + 2t)^(-1/2)."""
-    np.testing.assert_allclose(crossings[0][3], np.log1p(2 * np.exp(LOG_T)) / 2, atol=2e-5)
+@pytest.mark.parametrize("n", [1e3, 1e4, 1e6])
+def test_a_quadratic_has_its_rank(n):
+    """Curvatures over two and a half decades, and four flat directions: lambda is 3, and its interval is narrow."""
+    h, x = np.array([20, 6, 3, 1, 0.3, 0.08]), log_t(n)
+    for seed in range(8):
+        limit = limit_of(quadratic(h, x), x, 0.02, seed, parameters=10, hypotheses=[Geometry(h, SURE)])
+        assert holds(limit, 3)
+        assert limit.interval[0] == 3  # no less than half the rank
+        assert limit.interval[1] < 3.15
+        assert limit.regular > 0.9
 
 
-def test_intervals_hold_lambda_where_single_temperatures_do_not(crossings):
-    """Of 40 curves with an error of 0.008 at each interval; the ends of the curves are mostly more than two below."""
-    held, below, apart = [], [], []
-    for powers, value, _, energy in crossings:
-        for seed in range(4):
-            found = extrapolated(LOG_T, slopes_of(energy, 0.008, seed), parameters=len(powers))
-            held.append(found.interval[0] <= value <= found.interval[1])
-            below.append(found.level + 2 * found.level_error < value)
-            apart.append((found.value - value) / found.error)
-    assert np.mean(held) >= 0.9
-    assert np.mean(below) > 0.5
-    assert np.sqrt(np.mean(np.square(apart))) < 1.3
+@pytest.mark.parametrize(("powers", "m"), [((1, 1), 2), ((1, 1, 1), 3)])
+def test_a_multiplicity_beside_squares(powers, m):
+    """Two squares and a crossing: 3/2, and the multiplicity is told at n = 1e6, where errors are small."""
+    h, x = np.array([1.0, 0.5]), log_t()
+    energy = quadratic(h, x) + free_energy(powers, x)
+    limit = limit_of(energy, x, 0.002, 0, parameters=5, hypotheses=[Geometry(h, 1 - SURE, 2 * len(powers))])
+    assert holds(limit, 1.5)
+    assert np.ptp(limit.interval) < 0.1
+    assert np.argmax(limit.multiplicities) == m - 1
+    assert limit.multiplicities.sum() == pytest.approx(1)
+    assert limit.left == pytest.approx(1.5 - limit.level, abs=0.02)
+    end = np.diff(free_energy(powers, x[-1] + np.array([-0.05, 0.05])))[0] / 0.1
+    assert limit.level == pytest.approx(end + 1, abs=4 * limit.level_error)
 
 
-def test_a_settled_curve_has_its_level_for_a_limit():
-    """Where the error is small so is that of the limit, and little of it is left to be gone."""
-    found = extrapolated(LOG_T, slopes_of(1.7 * LOG_T, 1e-3, 0), parameters=5)
-    assert found.value == pytest.approx(1.7, abs=3 * found.error)
-    assert found.error < 0.02
-    assert abs(found.left) < 0.01
-    for seed in range(4):
-        noisy = extrapolated(LOG_T, slopes_of(1.7 * LOG_T, 0.005, seed), parameters=5)
-        assert np.ptp(noisy.interval) < 15 * noisy.level_error
-    assert found.multiplicities[0] > 0.9
-    assert found.misfit > 0.01
+def test_curvatures_that_change_along_a_flat_direction():
+    """K = (1 + v)^2 (u_1^2 + 2 u_2^2) / 2 near v = 0: at high temperatures the curve is not that of the Hessian."""
+    v, h = np.linspace(-0.9, 4, 2000), np.array([1.0, 2.0])
+    weight = np.exp(-(v**2) / 2) / np.exp(-(v**2) / 2).sum()
+    for n in (1e3, 1e6):
+        x = log_t(n)
+        z = ((1 + np.exp(x)[:, None, None] * h * (1 + v[:, None]) ** 2) ** -0.5).prod(2) @ weight
+        limit = limit_of(-np.log(z), x, 0.01, 1, parameters=3, hypotheses=[Geometry(h, SURE)])
+        assert holds(limit, 1)
+        assert np.ptp(limit.interval) < 0.1
 
 
-@pytest.mark.parametrize("m", [2, 3])
-def test_a_multiplicity_is_allowed_for(m):
-    """F = 2 log t - (m-1) log(log t + 1): the limit is 2 and lies (m-1)/(log t + 1) above the end."""
-    energy = 2 * LOG_T - (m - 1) * np.log(LOG_T + 1)
-    found = extrapolated(LOG_T, slopes_of(energy, 1e-3, 1), parameters=6)
-    assert found.interval[0] < 2 < found.interval[1]
-    assert found.error < 0.05 * m
-    assert found.left == pytest.approx((m - 1) / (LOG_T[-1] + 1), abs=0.03)
-    assert found.level + found.left == pytest.approx(found.value, abs=0.01)
-    assert found.level == pytest.approx(2 - (m - 1) / (LOG_T[-1] + 1), abs=0.005)
-    assert found.multiplicities.sum() == pytest.approx(1)
-    assert abs(2 + np.argmax(found.multiplicities[1:]) - m) <= 1
+def test_a_curve_that_is_another_at_high_temperatures_is_fitted_from_later_on():
+    """A step in the first quarter, of a part of the space that is left: the rest has lambda."""
+    h, x = np.ones(4), log_t(1e4)
+    energy = quadratic(h, x) - 0.8 * np.maximum(0, x[3] - x)
+    limit = limit_of(energy, x, 0.01, 2, parameters=6, hypotheses=[Geometry(h, SURE)])
+    assert holds(limit, 2)
+    assert limit.misfit > 0.01
 
 
-def test_a_pole_of_the_opposite_sign_is_a_way_up():
-    """F = 0.6 log t - log(1 - t^-0.2): what is left is 0.2 / (t^0.2 - 1), by the expansion's own derivative."""
-    energy = 0.6 * LOG_T - np.log1p(-np.exp(-0.2 * LOG_T))
-    found = extrapolated(LOG_T, slopes_of(energy, 1e-3, 6), parameters=2)
-    assert found.level == pytest.approx(0.6 - 0.2 / (np.exp(0.2 * LOG_T[-1]) - 1), abs=0.005)
-    assert found.value == pytest.approx(0.6, abs=3 * found.error)
-    assert found.error < 0.03
-    assert found.level + found.left == pytest.approx(found.value, abs=0.01)
+def test_slopes_at_points():
+    """Short intervals around six points, of eight repeats, as of chains."""
+    points = np.linspace(0, 5.5, 6)
+    intervals = points[:, None] + np.array([-0.05, 0.05])
+    slopes = np.diff(quadratic([3.0, 1.0], intervals.ravel()).reshape(-1, 2), axis=1)[:, 0] / 0.1
+    slopes = slopes + 0.02 * np.random.default_rng(0).normal(size=(8, 6))
+    limit = extrapolated(intervals, slopes, parameters=4, hypotheses=[Geometry(np.array([3.0, 1.0]), SURE)])
+    assert holds(limit, 1)
+    assert limit.level == pytest.approx(slopes[:, -1].mean(), abs=0.03)
 
 
-def test_the_level_is_that_of_the_last_point():
-    """F = x^2 / 50, whose slope at the end is x / 25: not that of the last interval's middle."""
-    found = extrapolated(LOG_T, slopes_of(LOG_T**2 / 50, 1e-7, 7), parameters=5)
-    assert found.level == pytest.approx(LOG_T[-1] / 25, abs=1e-5)
-
-
-def test_a_curve_from_above_goes_down():
-    """F = 0.6 log t - log(1 + 3 t^-0.25): the second pole stands 0.25 behind, with the same sign."""
-    energy = 0.6 * LOG_T - np.log1p(3 * np.exp(-0.25 * LOG_T))
-    found = extrapolated(LOG_T, slopes_of(energy, 2e-3, 2), parameters=4)
-    assert found.level > 0.63
-    assert found.left < 0
-    assert found.interval[0] < 0.6 < found.interval[1]
+def test_alternatives_that_the_curve_does_not_tell_apart_widen_the_interval():
+    """A curvature that is not resolved: one half more, or not."""
+    x, steep, small = log_t(1e3), np.ones(2), np.array([1.0, 1.0, 1e-7])
+    both = [Geometry(small), Geometry(steep)]
+    limit = limit_of(quadratic(small, x), x, 0.01, 3, parameters=3, hypotheses=both)
+    assert limit.interval[0] <= 1
+    assert limit.interval[1] == 1.5
+    assert limit.error > 0.1
 
 
 def test_no_more_than_half_the_parameters():
-    found = extrapolated(LOG_T, slopes_of(1.52 * LOG_T, 0.005, 3), parameters=3)
-    assert found.value == found.interval[1] == 1.5
-    assert len(found.multiplicities) == 3
+    x = log_t()
+    limit = limit_of(quadratic(np.ones(3), x), x, 0.02, 3, parameters=3, hypotheses=[Geometry(np.ones(3))])
+    assert limit.value == limit.interval[1] == 1.5
 
 
 def test_a_curve_that_no_coefficient_has_is_told():
-    """Curvatures over six decades: directions come into sight one after the other, and no pole does that."""
-    energy = np.log1p(np.exp(LOG_T)[:, None] * np.geomspace(1e-6, 1, 12)).sum(1) / 2
-    assert extrapolated(LOG_T, slopes_of(energy, 0.003, 4), parameters=12).misfit < 1e-3
+    """A slope that falls by a tenth over every decade, and one that goes to and fro."""
+    x = log_t()
+    for energy in (2 * x - 0.05 * (x - x[0]) ** 2, x + 0.2 * np.cos(2 * x)):
+        assert limit_of(energy, x, 0.003, 4, parameters=6).misfit < 1e-3
 
 
 def test_errors_are_those_of_repeats():
-    """Twice the noise is twice the error of the level, and intervals are wider by more than half."""
-    one, two = (extrapolated(LOG_T, slopes_of(1.7 * LOG_T, noise, 5), parameters=8) for noise in (0.01, 0.02))
+    """Twice the noise is twice the error of the level; its error is the scatter over seeds."""
+    x, h = log_t(), np.ones(4)
+    known = {"parameters": 8, "hypotheses": [Geometry(h, SURE)]}
+    one, two = (limit_of(quadratic(h, x), x, noise, 5, **known) for noise in (0.01, 0.02))
     assert two.level_error == pytest.approx(2 * one.level_error, rel=0.1)
-    assert np.ptp(two.interval) > 1.5 * np.ptp(one.interval)
-
-
-def test_kinds_of_curves_have_probabilities():
-    assert sum(KINDS) == pytest.approx(1, rel=1e-12)
-    assert min(KINDS) > 0
+    assert two.interval[1] - 2 == pytest.approx(2 * (one.interval[1] - 2), rel=0.1)
+    # The end of a line through six points with equal errors of 0.01: 0.01 sqrt(1/6 + 9/17.5).
+    errors = [limit_of(quadratic(h, x), x, 0.01, seed, **known).level_error for seed in range(100)]
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(0.01 * math.sqrt(1 / 6 + 9 / 17.5), rel=0.05)

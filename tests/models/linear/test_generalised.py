@@ -76,6 +76,7 @@ def by_formula(model, x, y, query):
 def test_every_position_is_the_formula_on_its_prefix(similarity, axis, normalised, prompt, getkey):
     model = drawn(getkey(), similarity, axis=axis, normalised=normalised)
     model = eqx.tree_at(lambda m: m.diagonal, model, 0.3 * model.value[::-1], is_leaf=lambda leaf: leaf is None)
+    model = eqx.tree_at(lambda m: m.temperature, model, jnp.array([0.8, 1.7]))  # of layers, which differ
     wanted = [by_formula(model, prompt.x[:i], prompt.y[:i], prompt.x[i]) for i in range(LENGTH + 1)]
     np.testing.assert_allclose(model(prompt), wanted, rtol=1e-11, atol=1e-12)
     last = dataclasses.replace(model, answers="last")

@@ -170,6 +170,21 @@ def test_rotation_makes_products_depend_on_the_difference_of_places():
     np.testing.assert_allclose(turned, [np.cos(1), 0, 0, np.sin(1), 0, 0], atol=1e-15)
 
 
+@pytest.mark.parametrize("turned", [None, 6])
+@pytest.mark.parametrize("pairs", ["halves", "adjacent"])
+def test_every_pair_of_coordinates_turns_at_its_own_frequency(pairs, turned):
+    """As a complex number that is multiplied by exp(i theta place), theta = base^(-2c/dim); others stay."""
+    dim, places, base = turned or 8, np.array([0, 1, 7, 40]), 500.0
+    x = np.random.default_rng(1).normal(size=(len(places), 2, 8))
+    answer = np.asarray(rotated(jnp.asarray(x), places, Rotary(base, turned, pairs)))
+    first = slice(dim // 2) if pairs == "halves" else slice(0, dim, 2)
+    second = slice(dim // 2, dim) if pairs == "halves" else slice(1, dim, 2)
+    frequencies = base ** (-2 * np.arange(dim // 2) / dim)
+    wanted = (x[..., first] + 1j * x[..., second]) * np.exp(1j * places[:, None, None] * frequencies)
+    np.testing.assert_allclose(answer[..., first] + 1j * answer[..., second], wanted, atol=1e-5)
+    np.testing.assert_allclose(answer[..., dim:], x[..., dim:], atol=1e-6)
+
+
 def test_the_law_of_the_weights(getkey):
     attention = eqx.filter_jit(Attention)(100, 4, output_std=0.3, key=getkey())
     # 10 000 weights each: the standard error of a variance is 1.4 percent of it.

@@ -47,6 +47,13 @@ def base_task(rng: np.random.Generator, dim: int) -> Float[np.ndarray, " dim"]:
     return dim**0.5 * direction / np.linalg.norm(direction)
 
 
+def across(base: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
+    """A vector as long as the task and orthogonal to it."""
+    first = np.roll(base, 1) * np.where(np.arange(len(base)) % 2, 1, -1)
+    rest = first - (first @ base) / (base @ base) * base
+    return np.linalg.norm(base) * rest / np.linalg.norm(rest)
+
+
 def transformer(task: FlaggedRegression, point: Any, *, key: PRNGKeyArray) -> Transformer:
     """A transformer trained at every position, so also without any context; it then answers the last query only."""
     of_weights, of_prompts = jax.random.split(key)
@@ -70,12 +77,6 @@ def fast_weights(task: FlaggedRegression) -> FastWeights:
 def flag(dim: int) -> RegressionPrompt:
     """The context of the flag alone."""
     return RegressionPrompt(jnp.asarray(np.eye(2, dim + 1, dim, dtype=np.float32)), jnp.asarray([FLAG_LABEL, 0.0]))
-
-
-def examples(rng: np.random.Generator, w: np.ndarray, count: int) -> RegressionPrompt:
-    """The context of so many examples of a task."""
-    x = rng.normal(size=(count + 1, len(w)))
-    return RegressionPrompt(jnp.asarray(padded(x)), jnp.asarray((x @ w).astype(np.float32)))
 
 
 def padded(x: np.ndarray) -> np.ndarray:

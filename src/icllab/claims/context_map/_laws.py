@@ -11,19 +11,26 @@ import optax
 from icllab.claims.context_map import _regression_transformers as regression
 from icllab.core.grid import Named
 from icllab.core.prompt import RegressionPrompt
-from icllab.diagnostics import context_map
-from icllab.diagnostics.contexts.queries import answers_after, answers_alone, queries_for, queries_near
+from icllab.diagnostics.contexts.laws import context_law
+from icllab.diagnostics.contexts.queries import queries_near
 from icllab.diagnostics.contexts.solvers import MapSolver
-from icllab.diagnostics.contexts.verdicts import MapOutcome
 from icllab.models import FastWeights, ItemLabelNetwork
 from icllab.tasks import ItemLabel, LinearRegression
 from icllab.training import TargetLoss, Until
 
 ITEMS = {"classes": None, "labels": 16, "pairs": 4, "no_repeats": True}
 RATE, BATCH = 0.1, 128  # of SGD on item-label prompts
+RATE_LINEAR = 1e-2  # of Adam on linear attention
 OWN = 2  # examples of a query of three tokens
 SCORED = 512  # prompts by which a network along training is scored
-TESTS = ("gap", "derivative", "composition", "norm")
+SOLVER = MapSolver(method="dense", steps=40)
+SUBSPACES = {
+    "linear_attention": lambda network: network.slow,
+    "mean_attention": lambda network: network.slow,
+    "dense": lambda network: [block.mlp for block in network.blocks],
+    "attention": lambda network: [block.attention for block in network.blocks],
+    "item_label": lambda network: network.classifier.readout,
+}
 
 
 class ContextQueries(NamedTuple):
@@ -95,13 +102,17 @@ def _split_context(prompts: RegressionPrompt, examples: int) -> ContextQueries:
     return ContextQueries(RegressionPrompt(prompts.x[0, :length], prompts.y[0, :length]), prompts)
 
 
-def fast_weights(seed: int, point: Any, *, key: Any, normalised: bool) -> Family:
-    """Fast weights that the context writes by a sum, for which the law is exact; or by a mean. Nothing is trained."""
-    of_network, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
+def linear_attention(seed: int, point: Any, *, key: Any, steps: Sequence[int], normalised: bool) -> Family:
+    """Linear attention with a direct term along Adam; contexts write its fast weights by a sum, or by a mean."""
+    of_network, of_training, of_prompts = jax.random.split(jax.random.fold_in(key, seed), 3)
+    network = FastWeights.init(dim=point.dim, hidden=point.dim, std=0.2, normalised=normalised, key=of_network)
+    networks = [network]
+    if max(steps) > 0:
+        task = regression.noisy_task(point)
+        run = regression.fit(network, task, point.batch, optax.adam(RATE_LINEAR), max(steps), of_training, keep=steps)
+        networks = [run.trajectory.at(step).member(0) for step in steps]
     rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_prompts))])
-    sizes = {"dim": point.dim, "hidden": point.dim, "std": 0.5}
-    network = FastWeights.init(**sizes, normalised=normalised, key=of_network)
-    return _regression_family([network], [0], rng, point, 0)
+    return _regression_family(networks, steps, rng, point, 0)
 
 
 @eqx.filter_jit
@@ -127,47 +138,15 @@ def stage_indices(family: Family) -> dict[str, int]:
     return {"start": 0, "before": halfway, "jump": jump, "end": len(family.steps) - 1}
 
 
-def measure_maps(
+def measure_law(
     family: Family, stage: int, point: Any, *, subspace: Callable[[Any], Any], key: Any
 ) -> dict[str, Named]:
-    """The maps of all contexts in one network: tests beside their nulls, and what the maps know of the contexts."""
-    network, held_out = family.networks[stage], []
-    settings = {"subspace": subspace, "directions": point.directions, "draws": point.draws}
-    settings |= {"query_length": family.query_length, "solver": MapSolver(method="gauss_newton", steps=15, products=30)}
-    rows, maps = [], []
-    for i, (context, queries) in enumerate(family.tests):
-        of_context = jax.random.fold_in(key, i)
-        result = context_map(network, family.task, context, queries=queries, key=of_context, **settings)
-        maps.append(result.weights)
-        rows.append(_numbers(result))
-        tests = queries_for(context, family.task, count=queries, size=family.query_length, key=of_context)
-        held_out.append(tests.held_out)
-    for i, row in enumerate(rows):
-        context, queries = family.tests[i].context, held_out[i]
-        answers = {
-            "context": answers_after(network, context, queries),
-            "map": answers_alone(maps[i], queries),
-            "other map": answers_alone(maps[i - 1], queries),
-            "neither": answers_alone(network, queries),
-        }
-        row["score"] = np.array([_score(answer, queries) for answer in answers.values()])
-    axes = {"score": ("context", "answered_by")}
-    return {name: (axes.get(name, ("context",)), np.stack([row[name] for row in rows])) for name in rows[0]}
-
-
-def _numbers(result: Any) -> dict[str, Any]:
-    """A map's tests, and the least of each null's (of the norm the largest)."""
-    data, row = result.dataset, {}
-    for name in TESTS:
-        row[f"map_{name}"] = float(data[name])
-        ends = data[f"null_{name}"].max() if name == "norm" else data[f"null_{name}"].min()
-        row[f"null_{name}"] = float(ends)
-    row["unmoved"] = float(data["unmoved"])
-    return row | {"law": float(result.outcome is MapOutcome.LAW), "unconverged": float(not result.converged)}
-
-
-def _score(answers: Any, queries: Any) -> float:
-    answers = np.asarray(answers, np.float64)
-    if isinstance(queries, RegressionPrompt):
-        return explained(answers, queries.y[:, -1])
-    return float(np.mean(answers.argmax(axis=1) == np.asarray(queries.labels[:, -1])))
+    """The tests of a law for contexts in one network, in float64."""
+    contexts, queries = zip(*family.tests, strict=True)
+    with jax.enable_x64(True):
+        double = regression.double((family.networks[stage], list(contexts), list(queries)))
+        network, contexts, queries = double
+        settings = {"subspace": subspace, "directions": point.directions, "query_length": family.query_length}
+        tests = context_law(network, family.task, contexts, queries=queries, solver=SOLVER, key=key, **settings)
+    axes = ("context", "world", "test")
+    return {name: (axes, tests[name].transpose(*axes).values.astype(float)) for name in ("left", "converged")}

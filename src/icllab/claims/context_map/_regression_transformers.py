@@ -8,33 +8,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 import icllab as icl
 from icllab.core.prompt import RegressionPrompt
 from icllab.models import BlockOptions, Joined, Transformer
 from icllab.tasks import LinearRegression
+from icllab.tasks.regression_distributions import AbstractInputs
 from icllab.training import Record
 
 NOISE = 0.1  # variance of labels
 RATE = 3e-3  # of Adam
 
 
-def networks(seed: int, steps: Sequence[int], point: Any, *, key: PRNGKeyArray) -> list[Transformer]:
+def networks(
+    seed: int, steps: Sequence[int], point: Any, *, key: PRNGKeyArray, discrete: bool = False
+) -> list[Transformer]:
     """The network of a seed after so many steps on fresh prompts; pre-norm blocks, no positions.
 
     It is trained at every position, so that a query without any context is among what it knows, and then answers the
-    last query only: a prompt of n examples is n + 1 tokens.
+    last query only: a prompt of n examples is n + 1 tokens. ``discrete``: inputs are :class:`SignedBasis`, without
+    noise on labels.
     """
     of_weights, of_prompts = jax.random.split(jax.random.fold_in(key, seed))
     stages = [_start(point.dim, point.width, point.layers, point.heads, of_weights)]
     if max(steps) > 0:
-        task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
-        task = eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(NOISE))
+        task = noisy_task(point)
+        if discrete:
+            task = eqx.tree_at(lambda t: (t.noise_variance, t.inputs), task, (jnp.asarray(0.0), SignedBasis()))
         run = fit(stages[0], task, point.batch, optax.adam(RATE), max(steps), of_prompts, keep=steps)
         stages = [run.trajectory.at(step).member(0) for step in steps]
     last = Joined(answers="last", causal=True, query_is_key=True)
     return [eqx.tree_at(lambda m: m.embedding.arrangement, network, last) for network in stages]
+
+
+def noisy_task(point: Any) -> LinearRegression:
+    """Linear regression with noise on its labels."""
+    task = LinearRegression.convention("garg", dim=point.dim, length=point.length)
+    return eqx.tree_at(lambda t: t.noise_variance, task, jnp.asarray(NOISE))
 
 
 def fit(
@@ -55,6 +66,38 @@ def _start(dim: int, width: int, layers: int, heads: int, key: PRNGKeyArray) -> 
 def double(network: Any) -> Any:
     """Every floating-point leaf in float64, where that is enabled."""
     return jax.tree.map(lambda leaf: leaf.astype("float64") if eqx.is_inexact_array(leaf) else leaf, network)
+
+
+class SignedBasis(AbstractInputs):
+    r"""The 2d inputs :math:`\pm\sqrt d\, e_k`, equally often."""
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """One of the inputs."""
+        number = jax.random.randint(key, (), 0, 2 * dim)
+        return signed_basis(dim)[number]
+
+    def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
+        """The identity."""
+        return jnp.eye(dim)
+
+
+def signed_basis(dim: int) -> Float[Array, "input dim"]:
+    r"""Rows :math:`\pm\sqrt d\, e_k`."""
+    basis = dim**0.5 * jnp.eye(dim)
+    return jnp.concatenate([basis, -basis])
+
+
+def sample_discrete_prompts(
+    rng: np.random.Generator, contexts: int, queries: int, *, dim: int, length: int, examples: int
+) -> RegressionPrompt:
+    """As :func:`sample_prompts`, of inputs from :class:`SignedBasis` and without noise on labels."""
+    w = rng.normal(size=(contexts, 1, 1, dim))
+    shared = _repeated(rng.integers(2 * dim, size=(contexts, 1, length)), queries)
+    numbers = np.concatenate([shared, rng.integers(2 * dim, size=(contexts, queries, examples + 1))], axis=2)
+    x = np.asarray(signed_basis(dim), float)[numbers]
+    return jax.vmap(jax.vmap(lambda x, y: RegressionPrompt(x=x, y=y)))(
+        jnp.asarray(x), jnp.asarray(np.sum(x * w, axis=3))
+    )
 
 
 def sample_prompts(

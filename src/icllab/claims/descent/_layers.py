@@ -20,12 +20,13 @@ import optax
 import icllab as icl
 from icllab import algorithms, constructions
 from icllab.core.errors import unknown
-from icllab.diagnostics.behaviour.answers import EveryPosition, answers, heaviest_share
+from icllab.diagnostics.behaviour.answers import EveryPosition, answers, heaviest_share, sample_prompts
 from icllab.models import LinearAttention
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.training import Record, Sweep
 
 FORMS = ("full", "blocks", "sparse")
+ORDINARY = 0.999  # fraction of prompts
 RISE = 0.05  # fraction of the training in which the rate rises
 
 
@@ -100,6 +101,17 @@ def optimizer(form: str, dim: int, steps: int, rate: float, clip: float) -> Any:
 def on_shared_prompts(models: Sequence[Any], task: Any, *, key: Any, prompts: int) -> np.ndarray:
     """Squared errors of several models on the same prompts, [model, prompt]."""
     return np.stack([answers(EveryPosition(), model, task, key=key, prompts=prompts)[:, -1] for model in models])
+
+
+def ordinary(task: Any, *, key: Any, prompts: int) -> np.ndarray:
+    """Which of the shared prompts are ordinary, [prompt].
+
+    A polynomial of a sample covariance, as layers compute it, may have errors whose mean is that of the prompts with
+    the largest eigenvalues. The thousandth whose eigenvalues are largest is not ordinary, whatever the answers.
+    """
+    x = np.asarray(sample_prompts(task, key=key, prompts=prompts).x[:, :-1], float)
+    largest = np.linalg.eigvalsh(np.einsum("pid,pie->pde", x, x))[:, -1]
+    return largest <= np.quantile(largest, ORDINARY)
 
 
 def ratio(terms: np.ndarray, reference: np.ndarray) -> tuple[float, float]:

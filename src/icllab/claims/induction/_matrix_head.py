@@ -43,12 +43,15 @@ class MatrixHead(AbstractPredictor):
 
     def __call__(self, prompt: Any) -> Any:
         """The logits of the query's label."""
-        x, content = prompt.tokens(), prompt.content()
-        first, second, readout = (multiplied(factors) for factors in (self.previous, self.match, self.readout))
+        return self.pattern(prompt) @ prompt.content() @ multiplied(self.readout)
+
+    def pattern(self, prompt: Any) -> Any:
+        """The attention of the query to all tokens, [1, token]."""
+        x = prompt.tokens()
+        first, second = multiplied(self.previous), multiplied(self.match)
         visible = np.tri(len(x), dtype=bool)
         buffer = self.attends(x @ first @ x.T, visible) @ x
-        pattern = self.attends((buffer @ (second.T @ x[-1]))[None], visible[-1:])
-        return pattern @ content @ readout
+        return self.attends((buffer @ (second.T @ x[-1]))[None], visible[-1:])
 
     def attends(self, scores: Any, visible: np.ndarray) -> Any:
         """The pattern of scores, among the tokens that are seen."""

@@ -1,104 +1,134 @@
 """Detectors of the beginning of a context's data: when they alarm, and how often they are right.
 
-All have one rule: an alarm where the logarithm of what is seen is farther from the mean of the records before than a
-threshold, in their standard deviations. One in ten runs without an onset exceeds the threshold.
+A detector has a *series* and a *rule*. Series are numbers of the data that have come: of the minibatches since the last
+record the mean loss, the root mean square of the norms of their gradients, and the response, the root mean square of
+the susceptibilities of their mean loss to more of one of their examples. Rules are the score of a record and the
+cumulative sum of scores. Half of the runs without an onset set each detector's threshold, at one false-alarm rate.
 """
 
 import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
+from icllab.diagnostics.curves import detection
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Estimate, Finding, checks, estimates
+from icllab.lab.results import fixed_values
 
-DETECTORS = ("loss", "dimension", "response")
+SERIES = ("loss", "gradient", "response")
+OTHERS = SERIES[1:]
+RULES = ("score", "sum")
 NULLS = ("never", "start")  # runs without an onset: the data never begin, or were there from the first step
-MEMORY = 8  # records that a record is compared with
-FLOOR = 1e-3  # of the logarithm: the least standard deviation that is believed
+LEVELS = tuple(float(level) for level in np.geomspace(2, 60, 48).round(3))
 QUIET = 0.2  # of the run, from which on detectors listen
 WINDOW = 0.25  # of the run after an onset: within it an alarm is a hit
-RATE = 0.1  # of calibration runs that may alarm
-FEWEST = 16  # runs of each kind that rates are made of
+RATE = 0.05  # of runs without an onset may alarm
+FEWEST = 20  # runs of each kind that are judged, and as many that set thresholds
 
 AXES = (
-    Axis("kind", r"\mathcal{K}", "kind of run"),
-    Axis("detector", "s", "series of the detector"),
+    Axis("kind", r"\mathcal{K}", "kind of run: without an onset, or the frequency of the context that begins"),
+    Axis("series", "s", "series that the detector sees"),
+    Axis("rule", "R", "rule of the detector"),
+    Axis("level", r"\ell", "level", above=0),
     Axis("judged", "s", "run for evaluation", least=0),
+    Axis("detector", "D", "series and rule of the detector"),
+    Axis("share", r"\pi_c", "frequency of the context that begins", above=0),
 )
 QUANTITIES = (
-    Quantity("monitored", "s", "monitored series"),
+    Quantity("first_passage", r"T_\ell", "first record above a level", "updates"),
     Quantity("onset", "T_0", "step at which the data of a context begin", "updates"),
-    Quantity("alarm_step", "T", "step of the alarm", "updates"),
+    Quantity("false_alarm", "A", "whether a run without an onset alarms"),
     Quantity("hit", "H", "whether the alarm is a hit"),
-    Quantity("score_ratio", "z/z_0", "highest score after the onset over the threshold"),
     Quantity("detection_delay", "T - T_0", "delay of a hit", "updates"),
 )
 
 
-def scores(series: np.ndarray) -> np.ndarray:
-    """Distance of each logarithm from the mean of the records before it, in their standard deviations; [..., step]."""
-    logs, values = np.log(series), np.zeros(series.shape)
-    for i in range(MEMORY, series.shape[-1]):
-        before = logs[..., i - MEMORY : i]
-        values[..., i] = np.abs(logs[..., i] - before.mean(-1)) / np.maximum(before.std(-1, ddof=1), FLOOR)
-    return values
+def first_passages(series: np.ndarray, every: int) -> np.ndarray:
+    """First passages of all levels by both rules, of series [..., record, series]; [..., series, rule, level]."""
+    rows = np.moveaxis(series, -1, -2)
+    steps = every * np.arange(1, rows.shape[-1] + 1)
+    signed = np.where(steps >= QUIET * steps[-1], detection.scores(rows), 0.0)
+    values = np.stack([np.abs(signed), detection.cumulative_sums(signed)], axis=-2)
+    return detection.first_passages(values, steps, np.array(LEVELS))
 
 
-def scored(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
-    """Alarms of all detectors: the first step above the threshold, which the even seeds of the nulls set; NaN for none.
+def thresholds(passages: xr.DataArray) -> xr.DataArray:
+    """Level of every detector: that of the kind of run without an onset that needs the higher one."""
+    parts = [detection.threshold(passages.sel(kind=kind, drop=True), rate=RATE) for kind in NULLS]
+    return xr.concat(parts, dim="null").max("null")
 
-    And the highest score in the window after the onset, over that threshold. All of the odd seeds.
+
+def theory(dataset: xr.Dataset, calibrated: bool = True, exchanged: bool = False) -> xr.Dataset:
+    """Assign alarms of the odd seeds; even seeds set thresholds, the lowest levels if not ``calibrated``.
+
+    ``exchanged``: the loss's series is the response, and the other way round.
     """
-    steps, even = dataset["step"].values, dataset["seed"].values % 2 == 0
-    values = dataset["monitored"].transpose("kind", "detector", "seed", "step")
-    series_scores = np.where(steps >= QUIET * steps[-1], scores(values.values), 0.0)
-    kinds = [str(name) for name in dataset["kind"].values]
-    nulls = [kinds.index(name) for name in NULLS if name in kinds]
-    highest = (
-        series_scores[nulls].max(-1).swapaxes(0, 1)[..., even].reshape(series_scores.shape[1], -1)
-    )  # [detector, run]
-    levels = np.quantile(highest, 1 - RATE, axis=1, method="higher")
-    beyond = series_scores > calibrated * levels[None, :, None, None]
-    alarms = values.isel(step=0, drop=True).copy(data=np.where(beyond.any(-1), steps[beyond.argmax(-1)], np.nan))
-    onset = dataset["onset"].sel(kind="planted", drop=True)
-    late = steps - onset.values[:, None]
-    after = np.where((late >= 0) & (late <= WINDOW * steps[-1]), series_scores[kinds.index("planted")], 0.0).max(-1)
-    ratio = alarms.sel(kind="planted", drop=True).copy(data=after / levels[:, None])
-    return xr.Dataset({"alarm_step": alarms, "score_ratio": ratio, "begun": onset}).sel(seed=~even)
+    kinds = [str(kind) for kind in dataset["kind"].values]
+    planted = [kind for kind in kinds if kind not in NULLS]
+    passages, odd = dataset["first_passage"], dataset["seed"].values % 2 == 1
+    if exchanged:
+        names = {"loss": "response", "response": "loss"}
+        passages = passages.assign_coords(
+            series=[names.get(str(name), str(name)) for name in passages["series"].values]
+        )
+    levels = thresholds(passages.sel(seed=~odd)) if calibrated else passages["level"].min()
+    alarms = detection.alarms(passages.sel(seed=odd), levels).rename(seed="judged")
+    onset = dataset["onset"].sel(seed=odd).rename(seed="judged")
+    late = (alarms - onset).sel(kind=planted).assign_coords(kind=[float(kind) for kind in planted])
+    late = late.rename(kind="share").transpose("share", "judged", "series", "rule")
+    hit = (late >= 0) & (late <= WINDOW * fixed_values(dataset)["updates"])
+    false = alarms.sel(kind=list(NULLS)).notnull().rename(kind="null").astype(float)
+    false = false.transpose("null", "judged", "series", "rule").drop_vars("null").sum("null") / len(NULLS)
+    return dataset.assign(false_alarm=false, hit=hit.astype(float), detection_delay=late.where(hit))
 
 
-def theory(dataset: xr.Dataset, calibrated: bool = True) -> xr.Dataset:
-    """Assign alarms of the seeds that set no threshold; not ``calibrated``: with a threshold of zero."""
-    alarms = scored(dataset, calibrated).rename(seed="judged")
-    late = (alarms["alarm_step"].sel(kind="planted", drop=True) - alarms["begun"]).transpose("detector", "judged")
-    hit = (late >= 0) & (late <= WINDOW * float(dataset["step"].max()))
-    return dataset.assign(alarms.drop_vars("begun")).assign(hit=hit.astype(float), detection_delay=late.where(hit))
+def enough(dataset: xr.Dataset) -> list[Finding]:
+    """Are there runs enough to set thresholds and to judge?"""
+    return checks.complete("runs", f"{FEWEST} runs of each kind are judged", dataset.sizes["judged"] >= FEWEST)
 
 
-def share(of: xr.DataArray, *dims: str) -> Estimate:
-    """Frequency of an event, with a standard error above zero even where it occurs always or never."""
-    count = float(np.prod([of.sizes[name] for name in dims]))
-    value = (of.sum(dims) + 1) / (count + 2)
+def false_alarms(dataset: xr.Dataset, bound: float) -> list[Finding]:
+    """Does no detector alarm in more than a share of the runs without an onset that set no threshold?"""
+    return checks.below("false_alarms", "runs without an onset that alarm", share_of(dataset["false_alarm"]), bound)
+
+
+def more_often(dataset: xr.Dataset, rules: tuple[str, ...], bound: float) -> list[Finding]:
+    """Does the loss hit more often than the other series, by a bound, on average over the frequencies that begin?"""
+    hit = dataset["hit"].sel(rule=list(rules)).rename(judged="seed").mean("share")
+    ahead = hit.sel(series="loss", drop=True) - hit.sel(series=list(OTHERS))
+    return checks.above("more_often", "hits of the loss - of the series", estimates.mean(ahead), bound)
+
+
+def sooner(dataset: xr.Dataset, rule: str) -> list[Finding]:
+    """Does the loss alarm before the other series, where both hit?"""
+    delay = dataset["detection_delay"].sel(rule=rule, drop=True).rename(judged="seed")
+    lead = (delay.sel(series=list(OTHERS)) - delay.sel(series="loss", drop=True)).mean("share")
+    return checks.above("sooner", "delay of the series - of the loss", estimates.mean(lead))
+
+
+def share_of(events: xr.DataArray) -> Estimate:
+    """Frequency of an event among judged runs, with a standard error above zero even if it occurs always or never."""
+    count = events.sizes["judged"]
+    value = (events.sum("judged") + 1) / (count + 2)
     return Estimate(value, (value * (1 - value) / (count + 3)) ** 0.5)
 
 
-def gain(dataset: xr.Dataset) -> Estimate:
-    """Rate of hits less the rate of alarms in runs without an onset."""
-    alarms = dataset["alarm_step"].notnull()
-    return share(dataset["hit"], "judged") - share(alarms.sel(kind=list(NULLS)), "kind", "judged")
-
-
-def sooner(dataset: xr.Dataset) -> list[Finding]:
-    """Does the response alarm before the loss, where both hit?"""
-    delay = dataset["detection_delay"].rename(judged="seed")
-    lead = delay.sel(detector="loss", drop=True) - delay.sel(detector="response", drop=True)
-    return checks.above("sooner", "delay of the loss - of the response", estimates.mean(lead))
+def curves(dataset: xr.Dataset) -> xr.Dataset:
+    """Hits and median delays of every detector, over share and detector."""
+    hit, delay = share_of(dataset["hit"]), dataset["detection_delay"].median("judged")
+    rows = xr.Dataset({"hit": hit.value, "hit_error": hit.error, "detection_delay": delay}, attrs=dataset.attrs)
+    parts = [rows.sel(series=series, rule=rule, drop=True) for series in SERIES for rule in RULES]
+    return xr.concat(parts, "detector", combine_attrs="override").assign_coords(
+        detector=[f"{series}, {rule}" for series in SERIES for rule in RULES]
+    )
 
 
 def figure(dataset: xr.Dataset):
-    """Series of the detectors in one run with an onset, over their first value."""
-    steps = dataset["step"].values
-    part = dataset[["monitored", "onset"]].sel(kind="planted", step=steps[steps >= QUIET * steps[-1]])
-    part = part.isel(seed=-1, drop=True).drop_vars("kind")
-    relative = part.assign(monitored=part["monitored"] / part["monitored"].isel(step=0))
-    return panels(relative, [Panel("monitored", yscale="log")], x="step", hue="detector", vertical=float(part["onset"]))
+    """Hits, and delays of hits, against the frequency of the context that begins."""
+    rows = [Panel("hit", xscale="log"), Panel("detection_delay", xscale="log", yscale="log")]
+    return panels(curves(dataset), rows, x="share", hue="detector")
+
+
+def reduce(dataset: xr.Dataset) -> xr.Dataset:
+    """The numbers in single precision."""
+    return dataset.astype("float32")

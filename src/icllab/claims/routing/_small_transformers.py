@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.claims.routing import _transformers
+from icllab.claims.routing._responses import response_size, solve
 from icllab.core.prompt import TokenPrompt
 from icllab.tasks import StringPrograms
 
@@ -120,17 +121,36 @@ class Batches(eqx.Module):
         )
 
 
+class Path(eqx.Module):
+    """What training leaves at every record.
+
+    Attributes:
+        weights: The weights there.
+        loss: Mean loss of the minibatches since the last record.
+        slope: Root mean square of the norms of their gradients.
+    """
+
+    weights: Float[Array, "seed record parameter"]
+    loss: Float[Array, "seed record"]
+    slope: Float[Array, "seed record"]
+
+
 def descended(
     family: Family, batches: Sequence[Batches], *, optimizer: Any, every: int
 ) -> Float[Array, "seed record parameter"]:
     """The weights after every so many steps on a seed's batches."""
+    return descent(family, batches, optimizer=optimizer, every=every).weights
+
+
+def descent(family: Family, batches: Sequence[Batches], *, optimizer: Any, every: int) -> Path:
+    """Training on each seed's batches, with a record after every so many steps."""
     stack = jax.tree.map(lambda *rows: jnp.stack(rows), *batches)
     return _descended(family, stack, optimizer, every)
 
 
 @eqx.filter_jit
-def _descended(family: Family, batches: Batches, optimizer: Any, every: int) -> Array:
-    def of_seed(start: Array, prompts: Array, batches: Batches) -> Array:
+def _descended(family: Family, batches: Batches, optimizer: Any, every: int) -> Path:
+    def of_seed(start: Array, prompts: Array, batches: Batches) -> tuple[Array, Array, Array]:
         def loss(w: Array, batch: Batches) -> Array:
             tokens = prompts[batch.contexts, batch.strings]
 
@@ -141,21 +161,21 @@ def _descended(family: Family, batches: Batches, optimizer: Any, every: int) -> 
 
             return jnp.mean(jax.vmap(prompt_loss)(tokens, batch.wrong))
 
-        def step(state: Any, batch: Batches) -> tuple[Any, None]:
+        def step(state: Any, batch: Batches) -> tuple[Any, tuple[Array, Array]]:
             w, memory = state
-            slope = jax.grad(loss)(w, batch)
+            value, slope = jax.value_and_grad(loss)(w, batch)
             with jax.numpy_dtype_promotion("standard"):
                 move, memory = optimizer.update(slope, memory)
-            return (w + move, memory), None
+            return (w + move, memory), (value, jnp.sum(slope**2))
 
-        def record(state: Any, batch: Batches) -> tuple[Any, Array]:
-            state, _ = jax.lax.scan(step, state, batch)
-            return state, state[0]
+        def record(state: Any, batch: Batches) -> tuple[Any, tuple[Array, Array, Array]]:
+            state, (values, squares) = jax.lax.scan(step, state, batch)
+            return state, (state[0], jnp.mean(values), jnp.sqrt(jnp.mean(squares)))
 
         records = jax.tree.map(lambda row: row.reshape(-1, every, *row.shape[1:]), batches)
         return jax.lax.scan(record, (start, optimizer.init(start)), records)[1]
 
-    return jax.vmap(of_seed)(family.weights, family.prompts, batches)
+    return Path(*jax.vmap(of_seed)(family.weights, family.prompts, batches))
 
 
 @eqx.filter_jit
@@ -173,12 +193,10 @@ class Seen(eqx.Module):
 
     Attributes:
         losses: That of every program.
-        dimension: :math:`\sum_i h_i / (h_i + \rho)` over the eigenvalues of G.
         response: :math:`-g_\phi^\top (G + \rho)^{-1} (g_{c} - g)`, of every program's loss to more of one.
     """
 
     losses: Float[Array, "record context"]
-    dimension: Float[Array, " record"]
     response: Float[Array, "record observed tilted"]
 
 
@@ -190,39 +208,60 @@ def seen(
     frequencies: Float[Array, " context"],
     resolution: Float[Array, ""],
 ) -> Seen:
-    r"""Effective dimensions and responses along one network's training, to first order.
+    r"""Responses along one network's training, to first order.
 
     G is the Gauss-Newton matrix of :math:`L = \sum_c \pi_c L_c`, written with the Fisher matrices of answers as
-    :math:`G = B^\top B`, so that :math:`\rho(G + \rho)^{-1} = 1 - B^\top(BB^\top + \rho)^{-1}B`.
+    :math:`G = B^\top B`.
 
     Derived: docs/routing.md, Three routes.
     """
+    strings = prompts.shape[1]
+    shares = jnp.repeat(frequencies / strings, strings)
 
-    def at(w: Array) -> tuple[Array, Array, Array]:
+    def at(w: Array) -> tuple[Array, Array]:
         losses = family.context_losses(w, prompts)
         slopes = jax.jacrev(lambda w: family.context_losses(w, prompts))(w)
-        b = _fisher_rows(family, w, prompts, frequencies)
-        h, vectors = jnp.linalg.eigh(b @ b.T)
-        h = jnp.maximum(h, 0)
-        along = slopes @ b.T @ vectors
         tilts = slopes - (frequencies @ slopes)[None]
-        along_tilts = tilts @ b.T @ vectors
-        inside = jnp.einsum("om,tm->ot", along / (h + resolution)[None], along_tilts)
-        return losses, jnp.sum(h / (h + resolution)), -(slopes @ tilts.T - inside) / resolution
+        return losses, -slopes @ solve(_fisher_rows(family, w, prompts, shares), resolution, tilts.T)
 
     return Seen(*jax.lax.map(at, ways))
 
 
-def _fisher_rows(family: Family, w: Array, prompts: Array, frequencies: Array) -> Array:
-    """B: a row for every symbol that an answer may have, of all prompts."""
-    strings = prompts.shape[1]
+@eqx.filter_jit
+def response_sizes(
+    family: Family,
+    ways: Float[Array, "record parameter"],
+    prompts: Int[Array, "context string token"],
+    batches: Batches,
+    resolution: Float[Array, ""],
+) -> Float[Array, " record"]:
+    """Size of the response of the loss of each record's batches to more of one of their examples.
+
+    Answers have one symbol. Derived: docs/routing.md, Blind detection.
+    """
+    count, strings, symbols = prompts.shape[0], prompts.shape[1], family.symbols
+    labels = jnp.where(batches.wrong < 0, prompts[batches.contexts, batches.strings, -1:], batches.wrong)[..., 0]
+    places = ((batches.contexts * strings + batches.strings) * symbols + labels).reshape(len(ways), -1)
+
+    def at(part: tuple[Array, Array]) -> Array:
+        w, drawn = part
+        shares = (jnp.bincount(drawn, length=count * strings * symbols) / len(drawn)).reshape(-1, symbols)
+        tokens = prompts.reshape(-1, prompts.shape[-1])
+        derivative = jax.vmap(jax.jacrev(lambda w, row: jax.nn.log_softmax(family.logits(w, row))[0]), (None, 0))
+        gradients = -derivative(w, tokens)[:, :symbols]
+        rows = _fisher_rows(family, w, prompts, shares.sum(1))
+        return response_size(gradients.reshape(-1, w.size), shares.ravel(), rows, resolution)
+
+    return jax.lax.map(at, (ways, places))
+
+
+def _fisher_rows(family: Family, w: Array, prompts: Array, shares: Float[Array, " prompt"]) -> Array:
+    """B: a row for every symbol that an answer may have, of all prompts, which have shares of the data."""
 
     def rows(tokens: Array, share: Array) -> Array:
         derivative = jax.jacrev(lambda w: family.logits(w, tokens))(w)
         p = jax.nn.softmax(family.logits(w, tokens))
         centred = derivative - jnp.sum(p[:, :, None] * derivative, axis=1, keepdims=True)
-        return jnp.sqrt(share * p)[:, :, None] * centred
+        return jnp.sqrt(share / family.answers * p)[:, :, None] * centred
 
-    shares = jnp.repeat(frequencies / (strings * family.answers), strings)
-    blocks = jax.vmap(rows)(prompts.reshape(-1, prompts.shape[-1]), shares)
-    return blocks.reshape(-1, w.size)
+    return jax.vmap(rows)(prompts.reshape(-1, prompts.shape[-1]), shares).reshape(-1, w.size)

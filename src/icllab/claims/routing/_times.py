@@ -7,9 +7,11 @@ import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
 from icllab.diagnostics import transitions
+from icllab.lab import Finding, checks, estimates
 
 PROGRAM = Axis("program", "c", "program")
 PROGRAM_LOSS = Quantity("program_loss", "L_c", "loss of the program's answers above their entropy", "nats")
+LEARNED = 0.95  # of the programs
 OF_PROGRAMS = ("transitioned", "transition_time", "observed_time")
 
 
@@ -45,6 +47,17 @@ def slope(times: xr.Dataset, frequency: xr.DataArray) -> xr.Dataset:
     away = x - x.mean("program")
     b = (away * y).sum("program") / (away**2).sum("program")
     return xr.Dataset({"slope": b, "intercept": (y - b * x).mean("program")})
+
+
+def mostly_learned(transitioned: xr.DataArray) -> list[Finding]:
+    """Condition: nearly all programs are learned, by the lower end of the 95 % interval over seeds of their share.
+
+    Those that are not are censored; none of them decides whether the claim is judged.
+    """
+    share = estimates.mean(transitioned.mean([name for name in transitioned.dims if name != "seed"]))
+    lowest = float(share.value) - checks.reach(float(share.error), float(share.freedom), sigmas=1.96)
+    quantity = f"more than {LEARNED:.0%} of the programs are learned, by the lower end of the 95 % interval"
+    return checks.complete("learned", quantity, lowest > LEARNED)
 
 
 def geometric(values: xr.DataArray, dim: str) -> xr.DataArray:

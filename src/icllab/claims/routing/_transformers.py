@@ -32,12 +32,23 @@ class Counted(AbstractTask):
         return self.weights[self.task.context_of(prompt)] * self.task.loss(prediction, prompt)
 
 
-def task(names: Sequence[str], point: Any, *, exponent: float, key: PRNGKeyArray) -> StringPrograms:
-    """Programs by the letters of their functions, the most frequent first: ``"ab"`` is a, then b."""
+def task(
+    names: Sequence[str], point: Any, *, exponent: float, by_data: bool = False, key: PRNGKeyArray
+) -> StringPrograms:
+    """Programs by the letters of their functions, the most frequent first: ``"ab"`` is a, then b.
+
+    There are as many functions as ``point.functions`` says, otherwise as the last letter tells.
+    """
     programs = [[ord(letter) - ord("a") for letter in name] for name in names]
-    count = 1 + max(map(max, programs))
+    count = getattr(point, "functions", 1 + max(map(max, programs)))
     sizes = {"functions": count, "symbols": point.symbols, "lengths": (point.length,), "turned": True}
-    return StringPrograms.init(**sizes, programs=programs, exponent=exponent, key=key)
+    return StringPrograms.init(**sizes, programs=programs, exponent=exponent, by_data=by_data, key=key)
+
+
+def alike(task: StringPrograms) -> StringPrograms:
+    """The task with the first function in the place of all others."""
+    same = [jnp.broadcast_to(leaf[:1], leaf.shape) for leaf in (task.tables, task.turns)]
+    return eqx.tree_at(lambda t: (t.tables, t.turns), task, same)
 
 
 def transformer(task: Any, point: Any, *, key: PRNGKeyArray) -> Transformer:

@@ -22,7 +22,6 @@ from icllab.diagnostics.contexts.nulls import NULLS, Untrained
 from icllab.diagnostics.contexts.queries import answers_alone
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where
-from icllab.diagnostics.contexts.verdicts import Comparison, MapOutcome, MapVerdict, judge_map
 
 UNSOLVED = 0.1  # relative residual of the linear system of a derivative
 
@@ -34,19 +33,12 @@ class ContextMap:
     Attributes:
         weights: The model of the weights :math:`f_c(w)`.
         dataset: All measurements, with their errors and those of the nulls.
-        verdict: Outcome, and a sentence.
         warnings: Warnings, as sentences.
     """
 
     weights: Any
     dataset: xr.Dataset
-    verdict: MapVerdict
     warnings: tuple[str, ...]
-
-    @property
-    def outcome(self) -> MapOutcome:
-        """``law``, ``capacity``, ``no map`` or ``undecided``."""
-        return self.verdict.outcome
 
     @property
     def gap(self) -> float:
@@ -103,8 +95,7 @@ class ContextMap:
             null_values = ", ".join(f"{null} {float(least.sel(null=null)):.2g}" for null in NULLS)
             return f"{float(data[name]):.2g} (least of nulls: {null_values})"
 
-        rows = {name: beside(name) for name in ("gap", "derivative", "composition", "norm")}
-        return {"verdict": f"{self.outcome.value}, {self.verdict.sentence}"} | rows
+        return {name: beside(name) for name in ("gap", "derivative", "composition", "norm")}
 
 
 @shows("context map")
@@ -124,7 +115,7 @@ def context_map(
     solver: MapSolver | None = None,
     progress: bool | None = None,
 ) -> ContextMap:
-    r"""Weights that answer without a context as the model answers with it, and tests whether they are more than a fit.
+    r"""Weights that answer without a context as the model answers with it, measured beside those of null targets.
 
     .. math:: f_c(w) = w + P\theta^*, \qquad
               \theta^* = \arg\min_\theta\; D_c(w, w + P\theta) + \tfrac\mu2 \lVert\theta\rVert^2, \qquad
@@ -140,8 +131,9 @@ def context_map(
               \quad c = c_1 c_2
 
     and :math:`|f_c(w) - w|` over the norm of the subspace's weights. Squares are in the metric of the divergence. The
-    directions d are random, scaled to every array. The verdict does not rest on :math:`\rho_c`. ``unmoved`` is the
-    value of the derivative test for w itself, with d for :math:`Df_c d`.
+    directions d are random, scaled to every array. ``unmoved`` is the value of the derivative test for w itself, with d
+    for :math:`Df_c d`. Whether there is a law is asked of several contexts, by
+    :func:`~icllab.diagnostics.contexts.laws.context_law`.
 
     Args:
         model: Model at its weights w.
@@ -217,7 +209,7 @@ def context_map(
     )
     dataset.attrs.update(query_set.description, method=own_map.method, steps=int(own_map.solution.steps), head=kind)
     warnings += _warnings(dataset)
-    return ContextMap(own_map.model, dataset, _verdict(dataset), tuple(warnings))
+    return ContextMap(own_map.model, dataset, tuple(warnings))
 
 
 def _by_null(draws: int, value: Any) -> np.ndarray:
@@ -235,22 +227,6 @@ def _dataset(rows: dict[tuple[str, int], dict[str, np.ndarray]], draws: int) -> 
             variables[f"null_{quantity}{suffix}"] = (("null", "draw", *dims), values[..., column])
     variables = {name: value for name, value in variables.items() if not name.endswith(("norm_error", "solve_error"))}
     return xr.Dataset(variables, coords={"null": list(NULLS), "draw": np.arange(draws)})
-
-
-def _verdict(dataset: xr.Dataset) -> MapVerdict:
-    def comparison(name: str) -> Comparison:
-        error = float(dataset[f"{name}_error"]) if f"{name}_error" in dataset else 0.0
-        return Comparison(float(dataset[name]), error, dataset[f"null_{name}"].values)
-
-    composition = comparison("composition") if dataset.attrs["context_length"] > 1 else None
-    return judge_map(
-        comparison("gap"),
-        comparison("derivative"),
-        composition,
-        comparison("norm"),
-        unmoved=float(dataset["unmoved"]),
-        converged=bool(dataset["converged"]),
-    )
 
 
 def _warnings(dataset: xr.Dataset) -> list[str]:

@@ -7,6 +7,9 @@ answers, in the metric of the divergence and over :math:`\sqrt n`, at :math:`f_c
 .. math:: J'\,Df_c = (1 - S)\, J' + S\, J_c, \qquad S = K (K + \mu)^{-1}, \qquad K = J'_\theta J_\theta'^\top,
 
 which is implicit differentiation with an :math:`m \times m` matrix instead of one over all parameters.
+
+The rank of a change of one layer's weights is another question: how many directions of it inputs feel. It is asked in
+the metric of the inputs' covariance, since singular values of :math:`\Delta W` alone count what no input has.
 """
 
 from dataclasses import dataclass
@@ -14,11 +17,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.domains import PROPER_FRACTION
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.core.views import html_fields, one_line
@@ -163,6 +167,54 @@ def context_rank(
         converged=own_map.converged,
         memory=sum(matrix.nbytes for matrix in (alone, after, subspace_columns, varied_columns, map_rows)),
     )
+
+
+def metric_spectrum(
+    change: Float[Array, "inner outer"], covariance: Float[Array, "row column"]
+) -> Float[Array, " outer"]:
+    r"""Mean squares of what a change of a layer's weights does to its outputs, along its principal directions.
+
+    .. math:: \lambda_i\big(\Delta W^\top \Sigma\, \Delta W\big), \qquad
+              \sum_i \lambda_i = E\,|\Delta W^\top a|^2, \quad a \sim (0, \Sigma)
+
+    in descending order. The best change of rank r leaves :math:`\sum_{i > r} \lambda_i / \sum_i \lambda_i` of it.
+
+    Args:
+        change: :math:`\Delta W`.
+        covariance: :math:`\Sigma`, covariance of the layer's inputs; second moments where the bias does not change.
+
+    Derived: docs/contexts-to-weights.md, Rank in the metric of the inputs.
+    """
+    return jnp.clip(_metric_directions(change, covariance)[0][::-1], 0)
+
+
+def cut_in_metric(
+    change: Float[Array, "inner outer"], covariance: Float[Array, "row column"], rank: int
+) -> Float[Array, "inner outer"]:
+    r"""The change of a rank that is nearest in what it does to the layer's outputs.
+
+    .. math:: \Delta W_r = \Delta W\, V_r V_r^\top
+              = \arg\min_{\operatorname{rank} M \le r} E\,|(\Delta W - M)^\top a|^2
+
+    with the r leading eigenvectors :math:`V_r` of :math:`\Delta W^\top \Sigma\, \Delta W`.
+
+    Args:
+        change: :math:`\Delta W`.
+        covariance: Covariance of inputs, as for :func:`metric_spectrum`.
+        rank: r, from 0.
+
+    Derived: docs/contexts-to-weights.md, Rank in the metric of the inputs.
+    """
+    require_integer("rank", rank, least=0)
+    vectors = _metric_directions(change, covariance)[1][:, ::-1][:, :rank]
+    return (change @ vectors) @ vectors.T
+
+
+def _metric_directions(change: Array, covariance: Array) -> Any:
+    if covariance.shape != (len(change), len(change)):
+        came = list(covariance.shape)
+        raise expected("covariance", f"a matrix over the {len(change)} inputs of the change", came)
+    return jnp.linalg.eigh(change.T @ covariance @ change)
 
 
 def _smoother(jacobian: np.ndarray, ridge: float) -> np.ndarray:

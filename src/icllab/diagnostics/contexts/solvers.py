@@ -27,14 +27,14 @@ from jaxtyping import Array, Float
 
 from icllab.core.domains import PROPER_FRACTION, Domain
 from icllab.core.errors import expected, require_integer, unknown
-from icllab.diagnostics.contexts.distances import divergence
+from icllab.diagnostics.contexts.distances import divergence, metric_root
 from icllab.diagnostics.contexts.queries import join_prompt, last_answer
 from icllab.diagnostics.contexts.subspaces import parameters
 from icllab.diagnostics.curvature.products import GaussNewton
 
-METHODS = ("auto", "gauss_newton", "adam")
+METHODS = ("auto", "gauss_newton", "dense", "adam")
 FIRST_DAMPING = 0.1  # over the curvature along the first gradient
-IDLE = 4  # Gauss-Newton steps without a gain before it stops
+IDLE = {True: 12, False: 4}  # steps without a gain before it stops: exact ones, which the damping may shorten; others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,9 @@ class MapSolver:
     r"""Options of the fit of a map and of the linear system of its derivative.
 
     Attributes:
-        method: ``"gauss_newton"``, ``"adam"``, or ``"auto"``: Adam continues if Gauss-Newton has not converged.
+        method: ``"gauss_newton"``, with steps by conjugate gradients; ``"dense"``, with exact steps, whose memory is
+            queries times outputs times weights; ``"adam"``; or ``"auto"``: Adam continues if Gauss-Newton has not
+            converged.
         steps: Largest number of Gauss-Newton steps.
         products: Largest number of products with the Gauss-Newton matrix for one step; a derivative may take twice as
             many.
@@ -108,6 +110,26 @@ class MapFit(eqx.Module):
         data = (self.queries, self.targets)
         return self.loss(self.outputs(free, data), data)
 
+    def exact_step(self, free: Any, slopes: Float[Array, "query output"], shift: Array) -> Float[Array, " free"]:
+        r"""Solve :math:`(G + s)\, m = -J^\top g` for ravelled weights m, g being slopes with respect to answers.
+
+        With the singular values :math:`\sigma` of :math:`R J`, :math:`R^\top R` the metric of the answers and
+        :math:`G = J^\top R^\top R J / n`. Directions without a singular value do not move.
+        """
+        begin, unravel = ravel_pytree(free)
+
+        def answer(w: Array, query: Any) -> Array:
+            return last_answer(eqx.combine(unravel(w), self.model), query)
+
+        answers = jax.vmap(lambda query: answer(begin, query))(self.queries)
+        slots = jax.vmap(lambda query: jax.jacrev(answer)(begin, query))(self.queries)
+        rows = jax.vmap(lambda z, v: metric_root(self.kind, z, v))(answers, slots).reshape(-1, begin.size)
+        root = jnp.ones_like(answers) if self.kind == "squares" else jnp.sqrt(jax.nn.softmax(answers))
+        left, sizes, right = jnp.linalg.svd(rows / len(answers) ** 0.5, full_matrices=False)
+        # The slopes are R^T y with y = slopes / root, since those of logits sum to zero.
+        y = left.T @ (slopes / root).reshape(-1) * len(answers) ** 0.5
+        return -right.T @ (sizes / (sizes**2 + shift) * y)
+
 
 class Solution(NamedTuple):
     """Solution of a fit."""
@@ -124,8 +146,8 @@ def solve(fit: MapFit, solver: MapSolver) -> tuple[Solution, str]:
     if solver.method == "adam":
         return adam(fit, solver), "adam"
     solution = gauss_newton(fit, solver)
-    if solver.method == "gauss_newton" or float(solution.gradient) <= solver.tolerance:
-        return solution, "gauss_newton"
+    if solver.method != "auto" or float(solution.gradient) <= solver.tolerance:
+        return solution, "dense" if solver.method == "dense" else "gauss_newton"
     return _continue_with_adam(fit, solution, solver), "adam"
 
 
@@ -147,13 +169,18 @@ def gauss_newton(fit: MapFit, solver: MapSolver) -> Solution:
 
     def running(state: Any) -> Array:
         _, _, slope, _, count, idle = state
-        return (count < solver.steps) & (jnp.linalg.norm(slope) > smallest) & (idle < IDLE)
+        return (count < solver.steps) & (jnp.linalg.norm(slope) > smallest) & (idle < IDLE[solver.method == "dense"])
 
     def step(state: Any) -> Any:
         w, value, slope, damping, count, idle = state
         curvature = fit.curvature(unravel(w))
         shift = solver.ridge_of(begin.dtype) * stiffness + damping
-        move = cg(lambda v: curvature(v) + shift * v, -slope, tol=accuracy, maxiter=solver.products)[0]
+        if solver.method == "dense":
+            answers = fit.outputs(unravel(w), (fit.queries, fit.targets))
+            slopes = jax.grad(lambda z: fit.loss(z, (fit.queries, fit.targets)))(answers)
+            move = fit.exact_step(unravel(w), slopes, shift)
+        else:
+            move = cg(lambda v: curvature(v) + shift * v, -slope, tol=accuracy, maxiter=solver.products)[0]
         after = value_of(w + move)
         predicted_gain = (damping * jnp.sum(move**2) - jnp.sum(slope * move)) / 2
         ratio = (value - after) / jnp.maximum(predicted_gain, tiny)
@@ -230,7 +257,10 @@ def carry(fit: MapFit, direction: Any, change: Float[Array, "query output"], sol
         return curvature(v) + ridge * v
 
     accuracy = 1e-10 if right.dtype == jnp.float64 else 1e-5
-    answer = cg(product, -right, tol=accuracy, maxiter=2 * solver.products)[0]
+    if solver.method == "dense":
+        answer = fit.exact_step(fit.free, gradient_changes, ridge)
+    else:
+        answer = cg(product, -right, tol=accuracy, maxiter=2 * solver.products)[0]
     size = jnp.linalg.norm(right)
     residual = jnp.linalg.norm(product(answer) + right) / jnp.where(size > 0, size, jnp.ones_like(size))
     step = eqx.combine(unravel(answer), jax.tree.map(jnp.zeros_like, direction))

@@ -1,23 +1,34 @@
-r"""Verdict on a fitted map: a law, the capacity of the weights, no map, or undecided.
+r"""Verdicts on contexts as weights: is there a law, and was it learned?
 
-A small gap alone is no evidence: a network may fit any target of that size. The verdict rests on the derivative test,
-on composition and on the norm, each against the same measurement of the nulls. The derivative test must also leave less
-than w itself does: for a context that hardly changes the answers, w itself is a good fit.
+A test's *ratio* is the fraction that a context's own map leaves over that of another context's map (or over 1, where
+that leaves more). There is a law, up to the level 1/10, where the geometric mean over contexts is below the level in
+all three tests: effect, change and composition. There is none where it is above in one of them, *and* a planted law at
+the same size would have been found there with probability 0.8 or more. In between, the data cannot tell.
+
+Intervals are Student's over contexts; over networks where there are several, whose means count once. Contexts whose
+fits have not converged are left out and counted.
+
+Derived: docs/context-map.md, Is there a law?
 """
 
+import math
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+import xarray as xr
+from scipy import special
 
-EXACT = 1e-6  # largest fraction unexplained of an exact law, regardless of the nulls
-LARGE = 0.5  # smallest fraction unexplained without a map or a law
-SIGMAS = 2.0
+from icllab.core.errors import expected
+
+LEVEL = 0.1  # fraction left of a law, at most
+POWER = 0.8  # probability that a planted law is found, without which there is no "no"
+SIGMAS = 2.4  # of normal errors, on either side: three tests have one false "no" in 40 at most
+FLOOR = 0.01  # times the level: smaller ratios count as this
 
 
-class MapOutcome(StrEnum):
-    """Outcomes of the tests of a map of a context to weights."""
+class LawOutcome(StrEnum):
+    """Answers to the question whether there is a law."""
 
     LAW = "law"
     CAPACITY = "capacity"
@@ -25,95 +36,155 @@ class MapOutcome(StrEnum):
     UNDECIDED = "undecided"
 
 
-class MapVerdict(NamedTuple):
-    """An outcome, and a sentence with the reason."""
+class LearningOutcome(StrEnum):
+    """Answers to the question whether a law was learned."""
 
-    outcome: MapOutcome
+    LEARNED = "learned"
+    GIVEN = "given"
+    ABSENT = "absent"
+    UNDECIDED = "undecided"
+
+
+class Verdict(NamedTuple):
+    """An outcome, a sentence with the reason, and the numbers behind it over ``test``.
+
+    The numbers: ``ratio`` with its interval from ``low`` to ``high``, the ``power`` of the test, the ``contexts`` that
+    count and those ``left_out``.
+    """
+
+    outcome: StrEnum
     sentence: str
+    numbers: xr.Dataset
 
 
-class Comparison(NamedTuple):
-    """A fraction with its standard error, and the fractions of the nulls."""
+class _Mean(NamedTuple):
+    """A mean of logarithms with its error and degrees of freedom."""
 
     value: float
     error: float
-    nulls: Float[np.ndarray, "null draw"]
-
-    @property
-    def least(self) -> float:
-        """Smallest fraction of the nulls; infinite if there is none."""
-        finite_nulls = self.nulls[np.isfinite(self.nulls)]
-        return float(finite_nulls.min()) if finite_nulls.size else np.inf
-
-    @property
-    def beyond(self) -> bool:
-        """Whether the fraction is significantly smaller than every null."""
-        return self.value + SIGMAS * self.error < self.least
-
-    @property
-    def within(self) -> bool:
-        """Whether the fraction is significantly above the smallest null."""
-        return self.value - SIGMAS * self.error >= self.least
-
-    def above(self, bound: float) -> bool:
-        """Whether the fraction is significantly larger than a number."""
-        return self.value - SIGMAS * self.error > bound
-
-    def below(self, bound: float) -> bool:
-        """Whether the fraction is significantly smaller than a number."""
-        return self.value + SIGMAS * self.error < bound
+    freedom: int
 
 
-def judge_map(
-    gap: Comparison,
-    derivative: Comparison,
-    composition: Comparison | None,
-    norm: Comparison,
-    *,
-    unmoved: float,
-    converged: bool,
-) -> MapVerdict:
-    """Judge a map.
+def law(tests: xr.Dataset, *, level: float = LEVEL) -> Verdict:
+    """Judge measurements of :func:`~.laws.context_law`, of one network or of several along ``network``.
 
-    * *no map*: the fit leaves more than half of the context's effect.
-    * *law*: derivative and composition tests leave less than half, and less than every null; the norm does not exceed
-      those of all nulls. Or both tests are exact.
-    * *capacity*: the weights fit, but a null does as well in a test, or a test leaves more than half.
-    * *undecided*: the errors are too large, the fit has not converged, only the norm contradicts a law, or the
-      derivative test leaves no less than ``unmoved``, its value for w itself.
+    * *law*: effect, change and composition are all left below the level.
+    * *no map*: weights leave more of the effect than the level.
+    * *capacity*: weights have the effect, but not its change or its composition.
+    * *undecided*: a test is within its errors of the level, or a planted law would not have been found, or the fits of
+      more than half of the contexts have not converged.
 
-    A context of one example has no composition test (None); the other tests decide.
-
-    Derived: docs/context-map.md, The verdict.
+    Derived: docs/context-map.md, Is there a law?
     """
-    if not converged:
-        return MapVerdict(MapOutcome.UNDECIDED, "the fit has not converged; more steps would tell")
-    if gap.above(LARGE):
-        sentence = f"these weights leave a fraction {gap.value:.2g} of the context's effect"
-        return MapVerdict(MapOutcome.NONE, sentence)
-    tests = {"derivative": derivative} | ({} if composition is None else {"composition": composition})
-    if not all(np.isfinite(test.value) for test in tests.values()):
-        return MapVerdict(MapOutcome.UNDECIDED, "a test has no finite value")
-    if unmoved <= EXACT:
-        sentence = f"w itself leaves {unmoved:.2g} in the derivative test: the context has too little effect to tell"
-        return MapVerdict(MapOutcome.UNDECIDED, sentence)
-    if all(test.value <= EXACT for test in tests.values()):
-        null_is_exact = all(test.least <= EXACT for test in tests.values())
-        addition = "; a null has it too: it is the architecture's, not the training's" if null_is_exact else ""
-        return MapVerdict(MapOutcome.LAW, f"{' and '.join(tests)} are exact{addition}")
-    for name, test in tests.items():
-        if test.above(LARGE):
-            return MapVerdict(MapOutcome.CAPACITY, f"the weights fit, but the {name} test leaves {test.value:.2g}")
-        if test.within and test.value > EXACT:
-            sentence = f"the weights fit, but the {name} test leaves {test.value:.2g}, a null {test.least:.2g}"
-            return MapVerdict(MapOutcome.CAPACITY, sentence)
-    if not all((test.beyond or test.value <= EXACT) and test.below(LARGE) for test in tests.values()):
-        return MapVerdict(MapOutcome.UNDECIDED, "a test is within its errors of a null; more queries would tell")
-    if not derivative.below(unmoved):
-        sentence = f"the derivative test leaves {derivative.value:.2g}, w itself {unmoved:.2g}"
-        return MapVerdict(MapOutcome.UNDECIDED, f"{sentence}: a context with more effect would tell")
-    norms = norm.nulls[np.isfinite(norm.nulls)]
-    if norms.size and norm.value > norms.max():
-        sentence = f"the tests pass, but the weights move by {norm.value:.2g}, farther than for any null"
-        return MapVerdict(MapOutcome.UNDECIDED, sentence)
-    return MapVerdict(MapOutcome.LAW, f"{' and '.join(tests)} leave less than every null")
+    require_level(level)
+    numbers = compare(tests, level=level)
+    enough = numbers["left_out"] <= numbers["contexts"]
+    below = enough & (numbers["high"] < level)
+    above = enough & (numbers["low"] > level) & (numbers["power"] >= POWER)
+    names = [str(name) for name in numbers["test"].values]
+
+    def told(name: str) -> str:
+        return f"{float(numbers['ratio'].sel(test=name)):.2g} of the {name}"
+
+    if bool(below.all()):
+        return Verdict(LawOutcome.LAW, f"weights leave {', '.join(told(name) for name in names)}", numbers)
+    for name in names:
+        if bool(above.sel(test=name)):
+            outcome = LawOutcome.NONE if name == "effect" else LawOutcome.CAPACITY
+            return Verdict(outcome, f"weights leave {told(name)}", numbers)
+    unclear = next(name for name in names if not bool(below.sel(test=name)))
+    row = numbers.sel(test=unclear)
+    reason = f"weights leave {told(unclear)}, from {float(row['low']):.2g} to {float(row['high']):.2g}"
+    if row["left_out"] > row["contexts"]:
+        reason += f"; the fits of {int(row['left_out'])} contexts have not converged"
+    elif float(row["low"]) > level:
+        reason += f"; a planted law is found there with probability {float(row['power']):.2g}"
+    return Verdict(LawOutcome.UNDECIDED, reason, numbers)
+
+
+def learned(trained: xr.Dataset, untrained: xr.Dataset, *, level: float = LEVEL) -> Verdict:
+    """Judge whether a law came with training, from the same measurements of untrained networks.
+
+    * *learned*: there is a law after training, and there is none without.
+    * *given*: there is a law without training as well: it is the architecture's.
+    * *absent*: there is none after training.
+    * *undecided*: one of the two is.
+
+    Derived: docs/context-map.md, Was it learned?
+    """
+    after, before = law(trained, level=level), law(untrained, level=level)
+    none = (LawOutcome.CAPACITY, LawOutcome.NONE)
+    outcome = LearningOutcome.UNDECIDED
+    if after.outcome in none:
+        outcome = LearningOutcome.ABSENT
+    elif after.outcome is LawOutcome.LAW and before.outcome in none:
+        outcome = LearningOutcome.LEARNED
+    elif after.outcome is LawOutcome.LAW and before.outcome is LawOutcome.LAW:
+        outcome = LearningOutcome.GIVEN
+    stages = xr.concat([before.numbers, after.numbers], "stage").assign_coords(stage=["untrained", "trained"])
+    return Verdict(outcome, f"trained: {after.sentence}; untrained: {before.sentence}", stages)
+
+
+def require_level(level: float) -> None:
+    """Raise unless a level is a fraction between 0 and 1."""
+    if not 0 < level < 1:
+        raise expected("level", "a number between 0 and 1", level)
+
+
+def compare(tests: xr.Dataset, *, level: float = LEVEL) -> xr.Dataset:
+    """Ratio of every test with its interval, the power at this size, and the numbers of contexts."""
+    logs = {world: log_ratios(tests, world, level=level) for world in ("own", "planted")}
+    rows = []
+    for name in tests["test"].values:
+        own, planted = (_mean(logs[world].sel(test=name, drop=True)) for world in ("own", "planted"))
+        reach = _quantile(own.freedom) * own.error
+        used, met = logs["own"].sel(test=name).notnull(), _converged(tests, "own").sel(test=name)
+        row = {"ratio": own.value, "low": own.value - reach, "high": own.value + reach}
+        row = {key: math.exp(value) for key, value in row.items()}
+        row |= {"power": _power(planted, math.log(level)), "contexts": int(used.sum())}
+        rows.append(row | {"left_out": int((~met).sum())})
+    columns = {key: ("test", np.array([row[key] for row in rows])) for key in rows[0]}
+    return xr.Dataset(columns, {"test": tests["test"].values})
+
+
+def log_ratios(tests: xr.Dataset, world: str, *, level: float = LEVEL) -> xr.DataArray:
+    r"""Logarithm of what a world's maps leave over what those of other contexts leave, or over 1 where that is less.
+
+    NaN where a fit has not converged, or where both leave nothing: then the test has nothing to tell apart.
+    """
+    left, null = (tests["left"].sel(world=name, drop=True) for name in (world, "other"))
+    null = null.clip(max=1.0)
+    ratio = (left / null.where(null > 0)).clip(min=FLOOR * level)
+    return xr.ufuncs.log(ratio.where(_converged(tests, world) & np.isfinite(ratio)))
+
+
+def _converged(tests: xr.Dataset, world: str) -> xr.DataArray:
+    """Whether the fits of a world and of the null have converged."""
+    return tests["converged"].sel(world=[world, "other"]).all("world")
+
+
+def _mean(logs: xr.DataArray) -> _Mean:
+    """Mean over contexts; over networks, of the means of their contexts, where there are several."""
+    values = logs.values.ravel()
+    if logs.sizes.get("network", 1) > 1:
+        rows = logs.transpose("network", ...).values.reshape(logs.sizes["network"], -1)
+        values = np.array([row[np.isfinite(row)].mean() for row in rows if np.isfinite(row).any()])
+    values = values[np.isfinite(values)]
+    if len(values) < 2:
+        return _Mean(float(values.mean()) if len(values) else np.nan, np.nan, 0)
+    return _Mean(float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5, len(values) - 1)
+
+
+def _quantile(freedom: int) -> float:
+    """Standard errors that Student's distribution allows where the normal one allows SIGMAS."""
+    return -float(special.stdtrit(freedom, special.ndtr(-SIGMAS))) if freedom > 0 else np.nan
+
+
+def _power(planted: _Mean, bound: float) -> float:
+    r"""Probability that a law like the planted one is found: :math:`P(T_\nu(\text{noncentral}) < -t_\nu)`."""
+    if not np.isfinite(planted.value) or planted.freedom < 1:
+        return 0.0
+    if planted.error == 0:
+        return float(planted.value < bound)
+    distance = np.clip((planted.value - bound) / planted.error, -30.0, 30.0)  # beyond, the distribution has no number
+    return float(special.nctdtr(planted.freedom, distance, -_quantile(planted.freedom)))

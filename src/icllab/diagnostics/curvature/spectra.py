@@ -178,6 +178,23 @@ def effective_dimension(
     return spectral_measure(matrix, size, key=key, probes=probes, order=order, dtype=dtype).trace_of(share)
 
 
+def curvatures(loss: Any, at: Any, *, key: PRNGKeyArray, dense: int = DENSE) -> tuple[np.ndarray, np.ndarray | None]:
+    """All eigenvalues of the Hessian, in descending order, and its eigenvectors as columns.
+
+    Of more than ``dense`` parameters the eigenvalues are quantiles of the density by random probes, without vectors.
+    """
+    matrix = Hessian(loss, at, None, None)
+    size, dtype = _size(matrix, dense)
+    if size <= dense:
+        eigenvalues, vectors = np.linalg.eigh(_dense(matrix))
+        return eigenvalues[::-1], vectors[:, ::-1]
+    nodes, weights = spectral_measure(matrix, size, key=key, probes=4, order=64, dtype=dtype).quadrature()
+    order = np.argsort(nodes, axis=None)[::-1]
+    levels = np.cumsum(weights.ravel()[order]) / len(nodes)
+    places = np.searchsorted(levels, (np.arange(size) + 0.5) / size)
+    return nodes.ravel()[order][np.minimum(places, len(order) - 1)], None
+
+
 def _located(loss: Any, at: Any, data: Any, batch: int | None, key: PRNGKeyArray) -> tuple[Any, Any, Any, Any, Any]:
     """Point, data, batch, loss and key of a loss, or of a network before its task."""
     require_key(key)
@@ -255,11 +272,16 @@ def _matrix(curvature: Curvature) -> Array:
     return jax.lax.map(curvature, jnp.eye(curvature.centre.size, dtype=curvature.centre.dtype), batch_size=64)
 
 
-def _all_eigenvalues(curvature: Curvature) -> np.ndarray:
-    """All eigenvalues, in descending order."""
+def _dense(curvature: Curvature) -> np.ndarray:
+    """The symmetric matrix, written out."""
     dense_matrix = np.asarray(_matrix(curvature), np.float64)
     _require_finite(dense_matrix)
-    return np.linalg.eigvalsh((dense_matrix + dense_matrix.T) / 2)[::-1]
+    return (dense_matrix + dense_matrix.T) / 2
+
+
+def _all_eigenvalues(curvature: Curvature) -> np.ndarray:
+    """All eigenvalues, in descending order."""
+    return np.linalg.eigvalsh(_dense(curvature))[::-1]
 
 
 @eqx.filter_jit

@@ -1,4 +1,4 @@
-r"""Alarms of a series that is watched while it comes: scores, cumulative sums, and thresholds from runs without a change.
+r"""Alarms of a series that is watched while it comes: scores, cumulative sums, thresholds from runs without a change.
 
 The *score* of a record is the distance of its logarithm from the mean of the eight records before, in their standard
 deviations, with a sign. The *cumulative sum* adds scores up in both directions, less an allowance at every record,

@@ -78,8 +78,9 @@ def transitions(
         ``relative_width`` (width over time), NaN if censored; ``observed_time``, the time or the last step;
         ``time_resolution``, the distance of the recorded steps around T; ``plateau_level`` and ``end_level``, the mean
         of the last tenth of the records; ``concavity``, its ``concavity_error`` from noise that is independent between
-        records, and ``abrupt``, whether it exceeds 0.1 and two errors. ``plateau_mean`` with ``plateau_interval``, and the survival function with its median and restricted mean. Attributes: ``plateau`` and
-        ``end``, the levels, and ``warnings``, the number of curves that cross without being abrupt.
+        records, and ``abrupt``, whether it exceeds 0.1 and two errors. ``plateau_mean`` with ``plateau_interval``, and
+        the survival function with its median and restricted mean. Attributes: ``plateau`` and ``end``, the levels, and
+        ``warnings``, the number of curves that cross without being abrupt.
 
     Raises:
         InputError: The curve has further axes or no values, or levels and edges are out of order.
@@ -115,7 +116,8 @@ def transitions(
     ).T
     abrupt = (concavities > ABRUPT) & (concavities > CLEAR * concavity_errors)
     mean, error = mean_and_error(plateaus)
-    reach = float(student.ppf(0.5 + confidence / 2, max(len(plateaus) - 1, 1)) * error)
+    freedom = max(int(np.isfinite(plateaus).sum()) - 1, 1)
+    reach = float(student.ppf(0.5 + confidence / 2, freedom) * error)
     variables = {
         "crossed": has_time,
         "transition_time": times,

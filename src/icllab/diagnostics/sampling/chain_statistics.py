@@ -9,10 +9,12 @@ from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.chains import Chains
 
 NUMBERS = ("estimate", "mcse", "rhat", "ess", "distance_rhat", "acceptance", "least_loss", "distance")
-DIFFERENCES = ("start_gap", "drift")
+DIFFERENCES = ("start_gap", "drift", "localization_slope")
 
 
-def statistics(chains: Chains, baseline: np.ndarray, nbeta: float, far: np.ndarray) -> dict[str, Any]:
+def statistics(
+    chains: Chains, baseline: np.ndarray, nbeta: float, far: np.ndarray, localization: float = 0.0
+) -> dict[str, Any]:
     """The variables of a dataset, without the ones that need other runs.
 
     ``baseline`` has the terms of the loss at the point, ``far`` says which chains start away from it.
@@ -31,7 +33,7 @@ def statistics(chains: Chains, baseline: np.ndarray, nbeta: float, far: np.ndarr
         "loss_trace": (("chain", "draw"), level + above / nbeta),
     }
     if sound.any():
-        rows |= _of_sound(above[sound], distance[sound], far[sound])
+        rows |= _of_sound(above[sound], distance[sound], far[sound], localization)
         rows["least_loss"] = level + float(above[sound].min()) / nbeta
         rows["acceptance"] = float(np.asarray(chains.acceptance)[sound].mean())
     else:
@@ -42,10 +44,11 @@ def statistics(chains: Chains, baseline: np.ndarray, nbeta: float, far: np.ndarr
     return rows
 
 
-def _of_sound(above: np.ndarray, distance: np.ndarray, far: np.ndarray) -> dict[str, float]:
+def _of_sound(above: np.ndarray, distance: np.ndarray, far: np.ndarray, localization: float) -> dict[str, float]:
     mean, error = convergence.mean_and_mcse(above)
     third = max(above.shape[1] // 3, convergence.FEWEST)
     gap, gap_error = difference(above[far], above[~far])
+    slope, slope_error = localization_slope(above, localization * distance / 2)
     drift, drift_error = difference(above[:, -third:], above[:, :third])
     return {
         "estimate": mean,
@@ -58,7 +61,27 @@ def _of_sound(above: np.ndarray, distance: np.ndarray, far: np.ndarray) -> dict[
         "drift": drift,
         "drift_error": drift_error,
         "distance": float(np.sqrt(distance.mean())),
+        "localization_slope": slope,
+        "localization_slope_error": slope_error,
     }
+
+
+def localization_slope(above: np.ndarray, potential: np.ndarray) -> tuple[float, float]:
+    r"""The derivative of the estimate on the logarithm of the localization, with its error over chains.
+
+    .. math:: \frac{dE[n\beta K]}{d\log\gamma} = -\operatorname{Cov}\Bigl(n\beta K, \frac\gamma2|w-w^*|^2\Bigr)
+
+    of draws ``above`` and ``potential``, [chain, draw], under :math:`e^{-n\beta K-\gamma|w-w^*|^2/2}`. The error is the
+    jackknife's; of one chain it is NaN.
+    """
+
+    def slope(rows: np.ndarray) -> float:
+        a, p = above[rows], potential[rows]
+        return -float(((a - a.mean()) * (p - p.mean())).mean())
+
+    rows = np.arange(len(above))
+    without = np.array([slope(np.delete(rows, i)) for i in rows]) if len(rows) > 1 else np.full(1, math.nan)
+    return slope(rows), math.sqrt((len(rows) - 1) * without.var())
 
 
 def _of_terms(above: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:

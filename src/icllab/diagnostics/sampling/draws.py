@@ -86,7 +86,7 @@ class Draws:
     @cached_property
     def statistics(self) -> dict[str, Any]:
         """Variables of a dataset: the mean of the loss, its error, and whether chains agree."""
-        rows = statistics(self.chains, self.local.known.baseline, self.nbeta, self.far)
+        rows = statistics(self.chains, self.local.known.baseline, self.nbeta, self.far, self.localization)
         slope = self.nbeta**2 * float(jnp.sum(self.local.known.slope**2))
         rows |= {"slope": slope / max(self.curvature, self.localization)}
         return rows | {"rounding": self.nbeta * self.local.rounding}

@@ -1,7 +1,7 @@
 """A loss at a point: its losses, its gradient and its curvature there, before anything is sampled."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import expected
-from icllab.diagnostics.curvature.spectra import DENSE, effective_dimension
+from icllab.diagnostics.curvature.spectra import DENSE, curvatures, effective_dimension
 from icllab.diagnostics.sampling.posteriors import Posterior, Vector, steepest
 from icllab.diagnostics.sampling.sampled_losses import (
     BLOCK,
@@ -29,6 +29,8 @@ PROBES, PRODUCTS = 4, 32  # of a quadrature of a Hessian that is too large to be
 FOR_CURVATURE = 1024  # samples of the data whose mean Hessian is used
 HALVINGS = 40  # of a start's distance from the point, if the loss is not finite there
 MOST_PULL = 0.2  # largest share of the curvature that the localization may have
+DECIDES = 0.03  # change of an estimate by a factor of e of the localization, over the estimate, that is too much
+WEAKER = np.geomspace(1, 0.01, 17)  # times one over the mean square of the parameters: defaults that are tried
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,29 @@ class LocalLoss:
 
     @property
     def localization(self) -> float:
-        """The given one; by default one over the mean square of the parameters, or 1 if they are zero."""
+        """The given one; otherwise one over the mean square of the parameters, or 1 if they are zero."""
         square = float(jnp.mean(self.centre**2))
         return self.pull if self.pull is not None else (1 / square if square > 0 else 1.0)
+
+    def localized(self, nbeta: float) -> "LocalLoss":
+        r"""The same loss, if no localization is given with the default one.
+
+        Directions of the curvatures h have the estimate
+        :math:`\hat\lambda(\gamma) = \frac12\sum_i n\beta h_i/(n\beta h_i+\gamma)`. The default is the largest of
+        some :math:`\gamma`, from one over the mean square of the parameters to a hundredth of it, with
+
+        .. math:: -\frac{d\log\hat\lambda}{d\log\gamma} \le 0.03,
+
+        and if there is none, or the Hessian has no positive eigenvalue or is too large to be written out, the first.
+        """
+        if self.pull is not None or self.centre.size > DENSE:
+            return replace(self, pull=self.localization)
+        h = np.clip(curvatures(self.curved, self.centre, key=jax.random.key(0))[0], 0, None)
+        tried = self.localization * WEAKER
+        shares = nbeta * h / (nbeta * h + tried[:, None])
+        slopes = (shares * (1 - shares)).sum(1)
+        enough = np.flatnonzero((slopes <= DECIDES * shares.sum(1)) & (shares.sum(1) > 0))
+        return replace(self, pull=float(tried[enough[0] if enough.size else 0]))
 
     @property
     def rounding(self) -> float:

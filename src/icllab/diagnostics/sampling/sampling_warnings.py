@@ -10,7 +10,7 @@ from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics.sampling.local_loss import MOST_PULL
+from icllab.diagnostics.sampling.local_loss import DECIDES, MOST_PULL
 
 if TYPE_CHECKING:
     from icllab.diagnostics.sampling.smc import SMC
@@ -20,12 +20,19 @@ REFUSED = 0.3  # acceptance below which moves are said to be refused
 MEMORY = 4.0  # how much larger the variance of populations may be for what moves leave correlated
 LEAST_RESOLVED = 0.01  # that a rounding may change any estimate by
 BESIDE = 0.1  # of the spread of what is observed, that a rounding may be: its variance is a third of that squared
+LOCALIZED = "the localization decides"
 RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
 
 
 def too_narrow(share: float) -> str:
     """That the localization holds even what the loss holds most."""
-    return f"the localization decides: it is {share:.2g} of the curvature where that is largest: give a smaller one"
+    return f"{LOCALIZED}: it is {share:.2g} of the curvature where that is largest: give a smaller one"
+
+
+def pulled(estimate: float, slope: float, error: float) -> list[str]:
+    """A sentence if a default localization decides: the slope of the estimate on its logarithm is large."""
+    decides = abs(slope) > max(ERRORS * error, DECIDES * abs(estimate))
+    return [f"{LOCALIZED}: the estimate changes by {slope:+.2g} with a factor of e of it"] if decides else []
 
 
 def no_minimum(lower: float) -> str:
@@ -54,30 +61,39 @@ def errors_of_few(repeats: int) -> float:
     return float(student.isf(normal.sf(ERRORS), repeats - 1))
 
 
-def chain_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with the estimate of ``learning_coefficient`` at one point and one temperature, in sentences."""
+def point_warnings(dataset: xr.Dataset) -> list[str]:
+    """What is wrong with the point of the estimate of ``learning_coefficient``, as chains see it, in sentences."""
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate, mcse = value["estimate"], value["mcse"]
-    gap, gap_error = value["start_gap"], value["start_gap_error"]
-    drift, half_gap = value["drift"], value.get("halved_gap", 0.0)
     by_chain, errors = dataset["chain_estimate"].values, dataset["chain_mcse"].values
-    infinite = int(np.isnan(by_chain).sum())
     negative = int(np.sum(by_chain < -2 * errors))
-    beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
-    noise, pull_gap = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
     # The loss of one batch is noise: only means of it are lower than another.
     in_batches = "batch" in dataset.attrs
     lower = 0.0 if in_batches else dataset.attrs["nbeta"] * (value["baseline"] - value["least_loss"])
     rounding = value.get("rounding", 0.0)
-    share = value.get("localization_share", 0.0)
     faults = {
-        f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
         "the point is no minimum: the gradient there is not zero at this resolution": value["slope"] > 1,
         rounded(rounding): rounding > resolved(mcse),
         no_minimum(lower): lower > max(1.0, estimate / 2) + 2 * rounding,
         "the estimate is negative: the point is no minimum at this resolution": estimate < -2 * mcse,
         f"{negative} chains have a negative estimate: the point is no minimum at this resolution": negative > 0
         and estimate >= -2 * mcse,
+    }
+    return [sentence for sentence, wrong in faults.items() if wrong]
+
+
+def mixing_warnings(dataset: xr.Dataset) -> list[str]:
+    """What is wrong with the chains of one estimate, or with its localization, in sentences."""
+    value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
+    estimate = value["estimate"]
+    gap, gap_error = value["start_gap"], value["start_gap_error"]
+    drift, half_gap = value["drift"], value.get("halved_gap", 0.0)
+    infinite = int(np.isnan(dataset["chain_estimate"].values).sum())
+    beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
+    noise, pull_gap = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
+    share = value.get("localization_share", 0.0)
+    faults = {
+        f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
         f"starts away from the point give an estimate {gap:+.2g} from those at it: run longer chains": abs(gap)
         > max(ERRORS * gap_error, 0.02 * abs(estimate)),
         f"chains disagree: R-hat of the loss is {value['rhat']:.3f}, above 1.01": not value["rhat"] <= 1.01,
@@ -85,15 +101,18 @@ def chain_warnings(dataset: xr.Dataset) -> list[str]:
         f"the loss still drifts, by {drift:+.2g} from the first third to the last": abs(drift)
         > max(ERRORS * value["drift_error"], 0.02 * abs(estimate)),
         f"the step is too large: at half of it the estimate changes by {half_gap:+.2g}": abs(half_gap) > beyond,
-        f"the localization decides: from a quarter of it to four times the estimate falls by {pull_gap:.2g}": abs(
-            pull_gap
-        )
+        f"{LOCALIZED}: from a quarter of it to four times the estimate falls by {pull_gap:.2g}": abs(pull_gap)
         > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
         too_narrow(share): share > MOST_PULL,
         f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
         "control_variate=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control_variate", False),
     }
     return [sentence for sentence, wrong in faults.items() if wrong]
+
+
+def chain_warnings(dataset: xr.Dataset) -> list[str]:
+    """What is wrong with the estimate of ``learning_coefficient`` at one point and one temperature, in sentences."""
+    return [*point_warnings(dataset), *mixing_warnings(dataset)]
 
 
 def annealing_warnings(dataset: xr.Dataset, sampler: "SMC") -> list[str]:

@@ -25,6 +25,7 @@ from icllab.diagnostics.singular.few_and_zero_shot import ZeroShot, context_coef
 from icllab.diagnostics.singular.limits import (
     POPULATIONS,
     annealed_limit,
+    chain_limit,
     limit_of_populations,
     populations_are_cheap,
     with_limit,
@@ -70,9 +71,10 @@ def learning_coefficient(
 ) -> xr.Dataset:
     r"""Estimate the local learning coefficient by sampling.
 
-    The estimand ``"limit"`` is :math:`\lambda`: populations are annealed to :math:`n/\log n`, and the curve of
-    :math:`n\beta\,E[K]` over the last two and a half decades is extrapolated, for :math:`\lambda` and m together. Its
-    error is that of the extrapolation. Chains at the last temperature are run beside them. The estimand
+    The estimand ``"limit"`` is :math:`\lambda`: populations are annealed to :math:`n/\log n`, or, of a gradient that is
+    too expensive for them, chains run at six temperatures, and the curve of :math:`n\beta\,E[K]` over the last two and
+    a half decades is compared with exact ones, for :math:`\lambda` and m together. Its error is that of the
+    extrapolation. Chains at the last temperature are run beside populations. The estimand
     ``"at_temperature"`` is :math:`n\beta\,(E[L]-L(w^*))` at given temperatures, of chains alone. The attribute
     ``estimand`` names the one that is estimated, ``estimates`` describes it.
 
@@ -93,16 +95,17 @@ def learning_coefficient(
             without end, a curve over four temperatures, since n is then a resolution.
         key: Key of the chains and populations, and of the prompts of a run. None: the loss is draws.
         estimand: ``"limit"`` or ``"at_temperature"``. None: the limit, unless ``nbeta`` or a sampler of chains is
-            given, the loss is a run or sampled in batches, or an annealing takes nominally more than a minute by the
-            operations of a gradient, and then chains with what they tell of the limit. Operations are counted; no
-            clock decides.
+            given, the loss is a run or sampled in batches, or a gradient takes nominally more than three milliseconds
+            by its operations, and then chains with what they tell of the limit. Operations are counted; no clock
+            decides.
         sampler: ``HMC()``, ``MALA()``, ``NUTS()``, ``SGLD()`` of batches, or, annealed and without chains, ``SMC()``,
             of :mod:`icllab.diagnostics.sampling`. ``"auto"``: HMC, and for a limit ``SMC()`` beside it; if gradients
             are expensive, batches. The attribute ``reason`` says why.
         data: Samples: a tree of arrays with a leading axis. For a network or a run, its fixed prompts or the number to
             draw (None: 4096).
         nbeta: Inverse temperature; at least four for a curve; None: :math:`n/\log n`. With ``SMC()`` the largest.
-        localization: :math:`\gamma`; None: one over the mean square of the parameters, or 1 if they are zero.
+        localization: :math:`\gamma`; None: one over the mean square of the parameters, or 1 if they are zero, and less
+            where that decides; what it does to the estimate is then part of ``mcse``.
         sensitivity: Whether chains are to estimate at a quarter and at four times the localization too.
         weights: The weights that may move, as ``where`` of ``equinox.tree_at``, with the others held: of a model with
             layers ``lambda m: m.layers[0].query``. The default localization is then that of these weights.
@@ -125,6 +128,7 @@ def learning_coefficient(
         adds at most to the estimate of a quadratic, to first order in the step; ``distance``, the root of the mean
         :math:`|w-w^*|^2`; ``localization_share``, the localization's part of the largest curvature, or of all
         directions if that is less (:math:`\gamma E|w-w^*|^2` over the number of parameters): it is to be small;
+        ``localization_slope``, the derivative of the estimate on :math:`\log\gamma`, with its ``_error``;
         ``hessian_share``, half the effective dimension of the Hessian over the estimate, above 1500 parameters by
         random probes.
 
@@ -139,11 +143,13 @@ def learning_coefficient(
         settings with reasons, and ``warnings`` is a list of sentences.
 
         With the estimand ``"limit"``, ``estimate`` and ``mcse`` are the posterior mean and standard deviation of
-        :math:`\lambda`, and ``interval`` (``bound``) is its middle 95 per cent; ``level`` is the end of the curve and
-        ``left`` the way from there to the limit, each with an ``_error``; ``multiplicity_probability`` is over
-        ``multiplicity``; ``curve``, :math:`t\,E_t[K]` of the populations, with its ``_error``, is over ``nbeta``. K is
-        the loss above the least of a quasi-Newton descent, and ``descent`` is :math:`n\beta` times what that lowers the
-        loss by: chains' ``mean_estimate``, with its ``_error``, is too low by as much. With ``SMC()`` all that
+        :math:`\lambda`, and ``interval`` (``bound``) is its middle 99 per cent, both wider by the error of the level;
+        ``level`` is the end of the curve and ``left`` the way from there to the limit, each with an ``_error``;
+        ``multiplicity_probability`` is over ``multiplicity``; ``regular_probability`` is that of a point that was seen
+        to be regular, with half the rank of its Hessian; ``curve``, :math:`t\,E_t[K]`, with its ``_error``, is over
+        ``nbeta``. The attribute ``chain_warnings`` says what is wrong with chains beside populations. K is the loss
+        above the least of a quasi-Newton descent, and ``descent`` is :math:`n\beta` times what that lowers the loss by:
+        chains' ``mean_estimate``, with its ``_error``, is too low by as much. With ``SMC()`` all that
         :func:`free_energy <icllab.diagnostics.singular.free_energies.free_energy>` returns is there too.
 
         With the estimand None and chains at one temperature, ``descent`` is there too; without a given temperature and
@@ -242,7 +248,8 @@ def learning_coefficient(
     estimate = estimate.assign_attrs(estimand="at_temperature", estimates=description)
     if estimand == "at_temperature" or isinstance(loss, Run) or "nbeta" in estimate.dims:
         return estimate
-    local, last = LocalLoss.from_loss(loss, at, data, pull=localization), float(estimate.attrs["nbeta"])
+    last, pull = float(estimate.attrs["nbeta"]), float(estimate.attrs["localization"])
+    local = LocalLoss.from_loss(loss, at, data, pull=pull)
     lowest = lowest_near(local, last)
     estimate = with_descent(estimate, lowest, last)
     if nbeta is not None:
@@ -252,11 +259,15 @@ def learning_coefficient(
     chains = HMC() if sampler == "auto" else sampler
     if data is not None and local.seconds <= SECONDS and isinstance(chains, ChainSampler):
         estimate = with_shift(estimate, local, loss, sampler=chains, key=jax.random.fold_in(key, HALVED))
-    if estimand is None and not (sampler == "auto" and populations_are_cheap(local)):
+    if estimand is None and not (sampler == "auto" and local.seconds <= SECONDS):
         return with_rise(estimate)
-    populations = jax.random.fold_in(key, ANNEALED)
-    annealed = annealed_limit(local, last, least=lowest.loss, key=populations, sampler=POPULATIONS)
-    return with_limit(estimate, annealed).assign_attrs(estimand="limit", estimates=LIMIT + of_loss)
+    of_curve = jax.random.fold_in(key, ANNEALED)
+    if populations_are_cheap(local) or not isinstance(chains, ChainSampler):
+        annealed = annealed_limit(local, last, lowest=lowest, key=of_curve, sampler=POPULATIONS)
+        estimate = with_limit(estimate, annealed)
+    else:
+        estimate = chain_limit(estimate, local, last, lowest=lowest, key=of_curve, sampler=chains)
+    return estimate.assign_attrs(estimand="limit", estimates=LIMIT + of_loss)
 
 
 def _require_estimand(estimand: str | None, loss: Any, sampler: Any, nbeta: Any) -> None:

@@ -1,135 +1,233 @@
 r"""The limit of :math:`n\beta\,E[K]` from its curve over some decades of :math:`t = n\beta`, and what is unknown of it.
 
-.. math:: \frac{d(-\log Z)}{d\log t} = \lambda - U'(\log t), \qquad Z \propto t^{-\lambda}e^{U(\log t)}
+Near :math:`w^*` there are coordinates in which :math:`K = \frac12\sum_{i\le r}h_iu_i^2 + K'(v)`, where r is the rank of
+the Hessian and K' is of order four or more, or zero. The curve is one of
 
-U is what is left of the poles of the zeta function behind the leading one. With :math:`x = \log t` measured from the
-first point of the curve it is one of
+.. math:: \frac{d(-\log Z)}{d\log t} = \frac12\sum_{i\le r}\frac{te^uh_i}{te^uh_i+\gamma} + S'(\log t+c), \qquad
+          \lambda = \frac r2+\lambda', \qquad 0\le\lambda'\le\frac{d-r}4, \qquad m = m'
 
-.. math:: 0, \qquad (m-1)\log(x+z), \qquad a\log\bigl(1-e^{-\delta(x+z)}\bigr), \qquad
-          \log\bigl(1+r\,e^{-\delta x}\bigr)
-
-that is, the limit is reached; or the leading pole has the multiplicity m; or another pole stands :math:`\delta`
-behind it, with the opposite sign (as of normal crossings, where a factors contribute; for :math:`\delta\to0` the poles
-merge) or with the same.
+with the curvatures at :math:`w^*`, a shift u for how they change around it, and S' nothing or the exact curve of one of
+the products of :mod:`~icllab.diagnostics.singular.exact_curves`, whose scale is the shift c.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import logsumexp
 from scipy.stats import f as ratio_of_variances
 
-SHAPES = 3  # of a curve that are looked at: its level, slope and curvature
-MOST = 6  # multiplicity that is considered
-# How probable each kind of U is beforehand: none, a multiplicity, a pole of the opposite sign, one of the same.
-KINDS = (0.4, 0.25, 0.25, 0.1)
-PLACES = np.geomspace(0.5, 30, 20)  # z
-DISTANCES = np.geomspace(0.05, 1.5, 10)  # of poles, delta
-PARTS = np.geomspace(0.01, 3, 20)  # r
-TAILS = (0.025, 0.975)
-COARSENESS = 1e-3  # of the level, that the curves below may lie off what there is between them
-GRID = 1500  # values of lambda
-REACH = 10.0  # standard errors of the level, beside what a curve may have left, that lambda is looked for around it
+from icllab.diagnostics.singular.exact_curves import Sum, log_partition_of_quadratic, sums
+from icllab.diagnostics.singular.minimum_geometry import FLAT, SURE, Geometry
+
+SHAPES = 5  # orthogonal polynomials that a curve is projected on, at most
+FITS = 0.05  # probability of a misfit, below which the curve is fitted from a later point on
+SKIPS = 6  # parts of a curve, of which one more is left out each time
+OTHER_ORDER = 0.05  # weight of sums of another order than that of K'
+STEEPER = np.arange(-2, 2.01, 0.25), 0.6  # u, and its standard deviation beforehand
+SPREADS = (0.0, 0.8, 1.6)  # of u along flat directions
+NODES = (-2.0, -1.0, 0.0, 1.0, 2.0), (0.06, 0.24, 0.4, 0.24, 0.06)  # of u in spreads, and their weights
+SCALES = np.arange(-7.5, 7.6, 0.5), 2.5  # c, beside that of standard normal weights, and its standard deviation
+COARSENESS = 0.004  # of a projection, that an exact curve may be off
+AROUND = 0.3, 0.1  # below the level, absolute and of the level, that limits are looked for
+BEYOND = 2.2, 0.5  # above it, times the part of K' and beside that
+WIDTH = 0.1  # of log t, over which a slope at a point is taken
+QUANTILES = (0.005, 0.995)
+NORMAL = 1.96  # errors of the level that an interval has at least to both sides
 
 
 class Extrapolation(NamedTuple):
     """What a curve says of its limit."""
 
     value: float  # posterior mean of lambda
-    error: float  # posterior standard deviation
-    interval: tuple[float, float]  # the middle 95 per cent
+    error: float  # posterior standard deviation, with the error of the level
+    interval: tuple[float, float]  # the middle 99 per cent, wider by the error of the level
     level: float  # of the curve at its last point
     level_error: float
     left: float  # posterior mean of the way from there to the limit
     left_error: float
     multiplicities: Float[np.ndarray, " multiplicity"]  # probabilities of m = 1, 2, ...
     misfit: float  # probability of a curve as far from all that are considered, if one of them is true
+    regular: float  # probability of half the rank, where the minima were seen to be a manifold of its codimension
+
+
+class Curves(NamedTuple):
+    """Curves with one limit."""
+
+    value: float
+    multiplicity: int
+    slopes: np.ndarray  # mean ones between the points, [curve, interval]
+    ends: np.ndarray  # at the last point
+    log_weights: np.ndarray
+    regular: bool = False
 
 
 def extrapolated(
-    log_t: Float[np.ndarray, " point"], slopes: Float[np.ndarray, "repeat interval"], *, parameters: int
+    intervals: Float[np.ndarray, "interval 2"],
+    slopes: Float[np.ndarray, "repeat interval"],
+    *,
+    parameters: int,
+    localization: float = 1.0,
+    hypotheses: Sequence[Geometry] = (FLAT,),
 ) -> Extrapolation:
-    r"""The posterior of :math:`\lambda` given mean slopes of :math:`-\log Z` between points, in independent repeats.
+    r"""The posterior of :math:`\lambda` given mean slopes of :math:`-\log Z` in intervals, in independent repeats.
 
-    The slopes of a repeat are projected on polynomials of the first three degrees. Means :math:`\bar c` of R repeats
-    with the scatter matrix A, normal with an unknown covariance, have the likelihood
+    The slopes of a repeat are projected on J orthogonal polynomials. Means :math:`\bar c` of R repeats with the scatter
+    matrix A, normal with an unknown covariance, have the likelihood
 
     .. math:: \bigl(1 + R\,(\bar c-\mu)^\top A^{-1}(\bar c-\mu)\bigr)^{-R/2}
 
-    of a curve with the projections :math:`\mu`. The curves are all those of the module's U; they are weighted by
-    :data:`KINDS` and, of more factors, by halves, z, :math:`\delta` and r evenly in their logarithms, and
-    :math:`\lambda` evenly. It is at most half the number of parameters, where values and intervals end.
+    of a curve with the projections :math:`\mu`. The curves are the module's. Where none fits, the curve is fitted from
+    a later interval on, the last half of them at least: far from :math:`w^*`, at high temperatures, the loss is
+    another. The interval of :math:`\lambda` has two errors of the level to both sides at least, but for where values
+    end: between r/2 and half the number of parameters.
 
     Args:
-        log_t: Logarithms of at least four inverse temperatures, evenly spaced.
-        slopes: Slopes, one fewer in each of more than four repeats.
-        parameters: Number of parameters, which bounds :math:`\lambda` and m.
+        intervals: Logarithms of the inverse temperatures between which the slopes are taken, evenly spaced; at a point
+            they are those of a short interval around it.
+        slopes: Slopes, in more than four repeats.
+        parameters: Number of parameters d, which bounds :math:`\lambda` and m.
+        localization: :math:`\gamma`, the precision of the prior.
+        hypotheses: What is known of the minimum; several are alternatives, as probable beforehand. The default: a
+            Hessian that is zero.
 
     Derived: docs/free-energies.md, The limit of a curve.
     """
-    repeats, intervals = slopes.shape
-    polynomials = np.polynomial.legendre.legvander(np.linspace(-1, 1, intervals), SHAPES - 1)
-    projection = np.linalg.pinv(polynomials)
-    projections = slopes @ projection.T
-    mean = projections.mean(0)
-    scatter = (projections - mean).T @ (projections - mean)
-    scatter += repeats * (repeats - 1) * (COARSENESS * mean[0]) ** 2 * np.eye(SHAPES)
-    last = np.polynomial.legendre.legvander(np.array([1 + 1 / (intervals - 1)]), SHAPES - 1)[0]
-    level, level_error = last @ mean, math.sqrt(last @ scatter @ last / (repeats * (repeats - 1)))
+    level, level_error = _last(slopes)
+    count, misfit = slopes.shape[1], 0.0
+    families: list[Curves] = []
+    posteriors: list[np.ndarray] = []
+    for first in range(0, count - count // 2 + 1, max(count // SKIPS, 1)):
+        families = [
+            curves
+            for geometry in hypotheses
+            for curves in _curves(intervals[first:], geometry, parameters, localization, level)
+        ]
+        posteriors, misfit = _posteriors(slopes[:, first:], families)
+        if misfit > FITS:
+            break
+    weights = np.concatenate(posteriors)
+    weights = np.exp(weights - weights.max())
+    weights /= weights.sum()
+    values, multiplicities, regular = (
+        np.repeat([getattr(curves, name) for curves in families], [len(p) for p in posteriors])
+        for name in ("value", "multiplicity", "regular")
+    )
+    value = float(weights @ values)
+    ways = values - np.concatenate([curves.ends for curves in families])
+    left = float(weights @ ways)
+    level = value - left
 
-    areas, ends, factors, weights = _curves(log_t - log_t[0], min(MOST, max(parameters, 1)))
-    inverse = np.linalg.inv(scatter)
-    offsets = mean + areas @ projection.T  # from a curve of lambda = 0
-    constant = projection @ np.ones(intervals)
-    reach = REACH * level_error + np.abs(ends).max()
-    values = np.linspace(level - reach, level + reach, GRID)
-    squares = (offsets @ inverse * offsets).sum(1)[:, None] - 2 * (offsets @ inverse @ constant)[:, None] * values
-    squares = squares + constant @ inverse @ constant * values**2
-    posterior = weights[:, None] * (1 + repeats * squares) ** (-repeats / 2)
-    posterior /= posterior.sum()
-    of_value, of_curve = posterior.sum(0), posterior.sum(1)
-
-    half = parameters / 2
-    value = float(of_value @ values)
-    error = math.sqrt(float(of_value @ (values - value) ** 2))
-    low, high = np.interp(TAILS, np.cumsum(of_value), values)
-    left = float(of_curve @ ends)
-    probabilities = np.bincount(factors, weights=of_curve, minlength=max(factors) + 1)
-    free = repeats - SHAPES
+    least, half = min(len(geometry.curvatures) for geometry in hypotheses) / 2, parameters / 2
+    order = np.argsort(values)
+    low, high = values[order][np.minimum(np.searchsorted(np.cumsum(weights[order]), QUANTILES), len(values) - 1)]
     return Extrapolation(
-        value=min(value, half),
-        error=error,
-        interval=(min(float(low), half), min(float(high), half)),
-        level=float(level),
+        value=value,
+        error=math.hypot(math.sqrt(float(weights @ (values - value) ** 2)), level_error),
+        interval=(
+            float(np.clip(low - NORMAL * level_error, least, half)),
+            float(np.clip(high + NORMAL * level_error, least, half)),
+        ),
+        level=level,
         level_error=level_error,
         left=left,
-        left_error=math.sqrt(float(of_curve @ (ends - left) ** 2)),
-        multiplicities=probabilities,
-        misfit=float(ratio_of_variances.sf(repeats * squares.min() * free / SHAPES, SHAPES, free)),
+        left_error=math.sqrt(float(weights @ (ways - left) ** 2)),
+        multiplicities=np.bincount(multiplicities - 1, weights=weights),
+        misfit=misfit,
+        regular=float(weights[regular].sum()),
     )
 
 
-def _curves(x: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of every U its mean slopes between the points, the slope at the last, m - 1, and its weight beforehand."""
-    width, z = np.diff(x), PLACES[:, None]
-    factor_range = range(1, limit)
-    shares = 0.5 ** np.arange(len(factor_range))
-    shares = shares / shares.sum() if len(factor_range) else shares
-    slopes, ends, factors, weights = [np.zeros((1, len(width)))], [np.zeros(1)], [0], [KINDS[0]]
+def _posteriors(slopes: np.ndarray, families: list[Curves]) -> tuple[list[np.ndarray], float]:
+    """Logarithms of the posterior of the curves of each family, up to a constant, and the misfit of the nearest."""
+    repeats, intervals = slopes.shape
+    shapes = min(SHAPES, (repeats + 1) // 2, intervals)
+    basis = np.linalg.qr(np.polynomial.legendre.legvander(np.linspace(-1, 1, intervals), shapes - 1))[0]
+    mean, deviations = slopes.mean(0) @ basis, (slopes - slopes.mean(0)) @ basis
+    coarse = COARSENESS * np.abs(slopes.mean(0)).max()
+    inverse = np.linalg.inv(deviations.T @ deviations + repeats * (repeats - 1) * coarse**2 * np.eye(shapes))
+    squares = []
+    for curves in families:
+        offsets = mean - curves.slopes @ basis
+        squares.append(repeats * np.einsum("ci,ij,cj->c", offsets, inverse, offsets))
+    posteriors = [curves.log_weights - repeats / 2 * np.log1p(q) for curves, q in zip(families, squares, strict=True)]
+    free = repeats - shapes
+    nearest = min(float(q.min()) for q in squares)
+    return posteriors, float(ratio_of_variances.sf(nearest * free / shapes, shapes, free))
 
-    def take(values: np.ndarray, end: np.ndarray, factor: int, weight: float) -> None:
-        slopes.append(np.diff(values, axis=1) / width)
-        ends.append(end)
-        factors.extend([factor] * len(values))
-        weights.extend([weight / len(values)] * len(values))
 
-    for a, share in zip(factor_range, shares, strict=True):
-        take(a * np.log(x + z), a / (x[-1] + PLACES), a, share * KINDS[1])
-        for d in DISTANCES:
-            end = a * d / np.expm1(d * (x[-1] + PLACES))
-            take(a * np.log(-np.expm1(-d * (x + z))), end, 0, share * KINDS[2] / len(DISTANCES))
-    for d in DISTANCES:
-        part = PARTS[:, None] * np.exp(-d * x)
-        take(np.log1p(part), -d * part[:, -1] / (1 + part[:, -1]), 0, KINDS[3] / len(DISTANCES))
-    return np.concatenate(slopes), np.concatenate(ends), np.array(factors), np.array(weights)
+def _last(slopes: np.ndarray) -> tuple[float, float]:
+    """The end of a line through the slopes of the last half of the intervals, with its error over repeats."""
+    rows = slopes[:, slopes.shape[1] // 2 :]
+    repeats, intervals = rows.shape
+    lines = np.vander(np.arange(intervals) - intervals + 0.5, 2)
+    levels = rows @ np.linalg.pinv(lines)[1]
+    return float(levels.mean()), float(levels.std(ddof=1) / math.sqrt(repeats))
+
+
+def _curves(
+    intervals: np.ndarray, geometry: Geometry, parameters: int, localization: float, level: float
+) -> list[Curves]:
+    """All curves of this geometry whose limit the level admits; weights of the prior sum to one at most."""
+    h = geometry.curvatures
+    rank, room = len(h), parameters - len(h)
+    shifts, weights = (STEEPER[0], _normal(*STEEPER)) if rank else (np.zeros(1), np.zeros(1))
+    spreads = np.array(SPREADS) if rank else np.zeros(1)
+    weights = np.repeat(weights, len(spreads)) - math.log(len(spreads))
+    # [curve, node, 1]: curvatures change along flat directions, and Z is a mean over these.
+    nodes = (shifts[:, None, None] + spreads[:, None] * np.array(NODES[0])).reshape(-1, len(NODES[0]), 1)
+
+    def energies(x: np.ndarray) -> np.ndarray:
+        return -logsumexp(log_partition_of_quadratic(x + nodes, h, localization), axis=1, b=np.array(NODES[1])[:, None])
+
+    regular, ends = _slopes(energies, intervals), _end(energies, intervals)
+    families = []
+    if rank or not room:
+        alone = geometry.regular if room else 1.0
+        families.append(Curves(rank / 2, 1, regular, ends, weights + math.log(alone), alone >= SURE))
+    low = level - rank / 2 - AROUND[0] - AROUND[1] * level
+    high = BEYOND[0] * max(level - rank / 2, 0.0) + BEYOND[1]
+    every = sums(room)
+    other = np.array([geometry.order not in (None, sum_.order) for sum_ in every], bool)
+    before = np.array([sum_.log_weight for sum_ in every]) + np.where(other, math.log(OTHER_ORDER), 0.0)
+    before -= np.logaddexp.reduce(before) if every else 0.0
+    before += math.log(1 - geometry.regular) if rank else 0.0
+    within = [i for i, sum_ in enumerate(every) if low < sum_.value < high]
+    if not within and not families:
+        within = list(range(len(every)))
+    for sum_, log_weight in [(every[i], before[i]) for i in within]:
+
+        def energies_at(x: np.ndarray, sum_: Sum = sum_) -> np.ndarray:
+            return -sum_.log_partition(x + SCALES[0][:, None], localization)
+
+        singular, of_end = _slopes(energies_at, intervals), _end(energies_at, intervals)
+        of_scales = _normal(*SCALES) + log_weight
+        families.append(
+            Curves(
+                rank / 2 + sum_.value,
+                sum_.multiplicity,
+                (regular[:, None] + singular).reshape(-1, len(intervals)),
+                (ends[:, None] + of_end).ravel(),
+                (weights[:, None] + of_scales).ravel(),
+            )
+        )
+    return families
+
+
+def _slopes(energies: Callable[[np.ndarray], np.ndarray], intervals: np.ndarray) -> np.ndarray:
+    """Mean slopes in the intervals, [curve, interval]."""
+    low, high = intervals.T
+    return (energies(high) - energies(low)) / (high - low)
+
+
+def _end(energies: Callable[[np.ndarray], np.ndarray], intervals: np.ndarray) -> np.ndarray:
+    """Slopes at the last point."""
+    return _slopes(energies, intervals[-1:, 1:] + np.array([-WIDTH, WIDTH]) / 2)[:, 0]
+
+
+def _normal(places: np.ndarray, deviation: float) -> np.ndarray:
+    """Logarithms of weights of a grid, normal around zero."""
+    logs = -((places / deviation) ** 2) / 2
+    return logs - np.logaddexp.reduce(logs)

@@ -1,32 +1,43 @@
 r"""The limit of :math:`n\beta\,(E[L]-L(w^*))`: the extrapolation of an annealed curve over some decades."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected
 from icllab.core.statistics import mean_and_error
+from icllab.diagnostics.sampling.draws import sample_chains
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.sampled_losses import sample_count
-from icllab.diagnostics.sampling.sampling_warnings import ERRORS, RARELY, no_minimum
+from icllab.diagnostics.sampling.samplers import ChainSampler
+from icllab.diagnostics.sampling.sampling_warnings import ERRORS, LOCALIZED, RARELY, mixing_warnings, no_minimum
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures
-from icllab.diagnostics.singular.estimate_checks import lowest_near, with_descent
+from icllab.diagnostics.singular.estimate_checks import FEWEST, Lowest, lowest_near, with_descent, with_rise
 from icllab.diagnostics.singular.extrapolation import extrapolated
 from icllab.diagnostics.singular.free_energies import free_energy
+from icllab.diagnostics.singular.minimum_geometry import geometries
 from icllab.diagnostics.singular.temperature_estimates import estimator, with_prior_share
 
 DECADES = 2.5  # of inverse temperature that a curve has
 POINTS = 13
+POINTS_OF_CHAINS = 6
+SHORTEST = 8  # of chains, in draws
+WIDTH = 0.1  # of log t, of an interval that stands for a point
 POPULATIONS = SMC(particles=250, repeats=16)  # enough of them for a covariance of the curve
 SINGLE = 1e-3  # nominal seconds of a gradient above which populations are not used
 GRADIENTS = 3000  # of all particles, that an annealing takes about
 BEARABLE = 60.0  # nominal seconds of an annealing
 WITH_ERRORS = ("level", "level_error", "left", "left_error", "curve", "curve_error")
-OF_LIMIT = ("estimate", "mcse", "interval", "multiplicity_probability", *WITH_ERRORS)
-TOLD = 0.03  # of an estimate, above which the rest of a curve is a warning
+OF_LIMIT = ("estimate", "mcse", "interval", "multiplicity_probability", "regular_probability", *WITH_ERRORS)
+TOLD = 0.03  # of an estimate, above which a difference of chains and populations is a warning
+RECOGNISED = 0.9  # probability above which a limit is half the rank of a Hessian
+PROBES = 1  # folded into the key of populations for the geometry of the minimum
 
 
 def populations_are_cheap(local: LocalLoss) -> bool:
@@ -35,43 +46,79 @@ def populations_are_cheap(local: LocalLoss) -> bool:
     return local.seconds <= SINGLE and GRADIENTS * particles * local.seconds <= BEARABLE
 
 
-def annealed_limit(local: LocalLoss, nbeta: float, *, least: float, key: PRNGKeyArray, sampler: SMC) -> xr.Dataset:
-    """A free energy over the decades below ``nbeta``, and the limit of its slope; ``least`` is the loss's minimum."""
+def annealed_limit(local: LocalLoss, nbeta: float, *, lowest: Lowest, key: PRNGKeyArray, sampler: SMC) -> xr.Dataset:
+    """A free energy over the decades below ``nbeta``, and the limit of its slope above the ``lowest`` loss."""
+    least = lowest.loss
     grid = np.geomspace(nbeta / 10**DECADES, nbeta, POINTS)
     energies = free_energy(
         local.loss, local.centre, nbeta=grid, key=key, localization=local.localization, sampler=sampler
     )
     log_t, above = np.log(grid), energies["repeat_free_energy"].transpose("repeat", "nbeta").values - least * grid
-    limit = extrapolated(log_t, np.diff(above, axis=1) / np.diff(log_t), parameters=local.centre.size)
+    intervals = np.stack([log_t[:-1], log_t[1:]], axis=1)
+    limit = _limit(local, lowest, intervals, np.diff(above, axis=1) / np.diff(log_t), key)
     means = energies["repeat_mean_loss"].transpose("nbeta", "repeat").values
     curve, curve_error = mean_and_error(grid[:, None] * (means - least))
     lower = nbeta * (least - float(energies["least_loss"]))
     sentences = list(energies.attrs["warnings"])
-    if lower > max(1.0, abs(limit.level) / 2):
+    if lower > max(1.0, abs(float(limit["level"])) / 2):
         sentences.append(no_minimum(lower))
-    if abs(limit.left) > TOLD * abs(limit.value):
-        sentences.append(
-            f"the curve has not settled: at its end it is {limit.level:.3g}, and has {limit.left:+.2g} "
-            f"± {limit.left_error:.1g} to go"
-        )
-    if limit.misfit < RARELY:
-        sentences.append("no curve that is considered fits: the temperatures may be too high: take a larger n")
-    return (
-        energies.assign(
-            estimate=limit.value,
-            mcse=limit.error,
-            interval=("bound", np.array(limit.interval)),
-            level=limit.level,
-            level_error=limit.level_error,
-            left=limit.left,
-            left_error=limit.left_error,
-            multiplicity_probability=("multiplicity", limit.multiplicities),
-            curve=("nbeta", curve),
-            curve_error=("nbeta", curve_error),
-            baseline=least,
-        )
-        .assign_coords(bound=["low", "high"], multiplicity=1 + np.arange(len(limit.multiplicities)))
-        .assign_attrs(warnings=sentences)
+    dataset = energies.merge(limit).assign(curve=("nbeta", curve), curve_error=("nbeta", curve_error), baseline=least)
+    return dataset.assign_attrs(warnings=[*sentences, *limit.attrs["warnings"]])
+
+
+def chain_limit(
+    estimate: xr.Dataset, local: LocalLoss, nbeta: float, *, lowest: Lowest, key: PRNGKeyArray, sampler: ChainSampler
+) -> xr.Dataset:
+    """Chains over the decades below ``nbeta``, beside those of the ``estimate`` there, and the limit of their curve.
+
+    They are half as long.
+    """
+    grid = np.geomspace(nbeta / 10**DECADES, nbeta, POINTS_OF_CHAINS)
+    warm_up, draws = (max(count // 2, SHORTEST) for count in sampler.steps)
+    sampler = replace(sampler, warm_up=warm_up, draws=draws)
+    rows = [
+        sample_chains(sampler, local, t, key=jax.random.fold_in(key, i)).statistics["chain_estimate"][1]
+        for i, t in enumerate(grid[:-1])
+    ]
+    slopes = np.stack([*rows, estimate["chain_estimate"].values], axis=1) + float(estimate["descent"]) * grid / nbeta
+    slopes = slopes[np.isfinite(slopes).all(1)]
+    if len(slopes) <= FEWEST:  # too few for a covariance
+        return with_rise(estimate)
+    intervals = np.log(grid)[:, None] + np.array([-WIDTH, WIDTH]) / 2
+    limit = _limit(local, lowest, intervals, slopes, jax.random.fold_in(key, POINTS_OF_CHAINS))
+    curve, curve_error = mean_and_error(slopes.T)
+    limit = limit.assign(curve=("nbeta", curve), curve_error=("nbeta", curve_error)).assign_coords(nbeta=grid)
+    return with_limit(estimate, limit)
+
+
+def _limit(
+    local: LocalLoss, lowest: Lowest, intervals: np.ndarray, slopes: np.ndarray, key: PRNGKeyArray
+) -> xr.Dataset:
+    """The limit of a curve, with a warning if no curve fits."""
+    nbeta = math.exp(intervals[-1].mean())
+    limit = extrapolated(
+        intervals,
+        slopes,
+        parameters=local.centre.size,
+        localization=local.localization,
+        hypotheses=geometries(local, lowest.place, nbeta, jax.random.fold_in(key, PROBES)),
+    )
+    told = limit.misfit < RARELY and limit.regular <= RECOGNISED
+    sentence = "no curve that is considered fits: the temperatures may be too high: take a larger n"
+    return xr.Dataset(
+        {
+            "estimate": limit.value,
+            "mcse": limit.error,
+            "interval": ("bound", np.array(limit.interval)),
+            "level": limit.level,
+            "level_error": limit.level_error,
+            "left": limit.left,
+            "left_error": limit.left_error,
+            "regular_probability": limit.regular,
+            "multiplicity_probability": ("multiplicity", limit.multiplicities),
+        },
+        coords={"bound": ["low", "high"], "multiplicity": 1 + np.arange(len(limit.multiplicities))},
+        attrs={"warnings": [sentence] if told else []},
     )
 
 
@@ -93,9 +140,9 @@ def limit_of_populations(
     values, is_curve = inverse_temperatures(count, nbeta)
     if is_curve:
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
-    local = LocalLoss.from_loss(loss, at, data, block=sampler.block, pull=localization)
+    local = LocalLoss.from_loss(loss, at, data, block=sampler.block, pull=localization).localized(values[0])
     lowest = lowest_near(local, values[0])
-    limit = annealed_limit(local, values[0], least=lowest.loss, key=key, sampler=sampler)
+    limit = annealed_limit(local, values[0], lowest=lowest, key=key, sampler=sampler)
     limit = with_prior_share(limit, local, values[0], key)
     settings = {"sampler": sampler.name, "settings": repr(sampler), "reason": estimate.reason, "nbeta": values[0]}
     settings |= {} if count is None else {"n": float(count)}
@@ -103,16 +150,33 @@ def limit_of_populations(
 
 
 def with_limit(chains: xr.Dataset, annealed: xr.Dataset) -> xr.Dataset:
-    """The estimate of chains at the last temperature, with the limit of the annealed curve as the estimate."""
+    """The estimate of chains at the last temperature, with the limit of a curve as the estimate.
+
+    Warnings are those of the point and of the curve. If the curve is one of populations, and not of these chains,
+    theirs are ``chain_warnings``; what the localization does at one temperature is part of every curve.
+    """
     mean, error = float(chains["estimate"]), float(chains["mcse"])
     level = mean + float(chains["descent"])
     gap = level - float(annealed["level"])
-    sentences = list(dict.fromkeys([*chains.attrs["warnings"], *annealed.attrs["warnings"]]))
-    if abs(gap) > max(ERRORS * float(np.hypot(error, annealed["level_error"])), TOLD * abs(mean)):
+    of_chains = mixing_warnings(chains)
+    unmixed = [text for text in of_chains if LOCALIZED not in text]
+    of_curve = [] if "free_energy" in annealed else unmixed
+    of_point = [text for text in chains.attrs["warnings"] if text not in of_chains and LOCALIZED not in text]
+    of_chains = [text for text in chains.attrs["warnings"] if text not in of_point]
+    sentences = list(dict.fromkeys([*of_point, *of_curve, *annealed.attrs["warnings"]]))
+    beyond = max(ERRORS * float(np.hypot(error, annealed["level_error"])), TOLD * abs(mean))
+    if "free_energy" in annealed and abs(gap) > beyond and not (unmixed or _is_recognised(annealed)):
         sentences.append(
             f"chains have {level:.3g} where annealed populations have {float(annealed['level']):.3g}: one of "
             "them has not reached all, or the other has gone elsewhere"
         )
     dataset = chains.drop_vars(["estimate", "mcse"]).merge(annealed[list(OF_LIMIT)])
     dataset = dataset.assign(mean_estimate=mean, mean_estimate_error=error)
-    return dataset.assign_attrs(chains.attrs | {"annealing": repr(POPULATIONS), "warnings": sentences})
+    settings: dict[str, Any] = {"annealing": repr(POPULATIONS)} if "free_energy" in annealed else {}
+    settings |= {"warnings": sentences, "chain_warnings": of_chains}
+    return dataset.assign_attrs(chains.attrs | settings)
+
+
+def _is_recognised(limit: xr.Dataset) -> bool:
+    """Whether the limit is half the rank of the Hessian at a point that was seen to be regular, and not the curve's."""
+    return float(limit["regular_probability"]) > RECOGNISED

@@ -24,7 +24,7 @@ from icllab.diagnostics.sampling.local_loss import MOST_PULL, LocalLoss
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, Batches, require_mean, sample_count, vector_loss
 from icllab.diagnostics.sampling.sampler_choice import chosen_sampler
 from icllab.diagnostics.sampling.samplers import ChainSampler
-from icllab.diagnostics.sampling.sampling_warnings import chain_warnings, too_narrow
+from icllab.diagnostics.sampling.sampling_warnings import chain_warnings, pulled, too_narrow
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures, stacked, with_growth
 from icllab.diagnostics.singular.free_energies import annealed_slope
@@ -156,11 +156,23 @@ def estimates(
     values, is_curve = inverse_temperatures(n, nbeta)
     if is_curve and isinstance(estimate, SlopeEstimator):
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
-    local = LocalLoss.from_loss(loss, at, data, block=estimate.sampler.block, pull=localization)
+    local = LocalLoss.from_loss(loss, at, data, block=estimate.sampler.block, pull=localization).localized(values[-1])
     rows = [estimate(local, value, jax.random.fold_in(key, i)) for i, value in enumerate(values)]
+    if localization is None:
+        rows = [_with_localization(row) for row in rows]
     if n is not None:
         rows = [row.assign_attrs(n=float(n)) for row in rows]
     return with_growth(stacked(rows, "nbeta", values)) if is_curve else rows[0]
+
+
+def _with_localization(estimate: xr.Dataset) -> xr.Dataset:
+    """An estimate at the default localization, whose choice is part of the error; of populations as it is."""
+    if "localization_slope" not in estimate:
+        return estimate
+    names = ("estimate", "mcse", "localization_slope", "localization_slope_error")
+    value, mcse, slope, error = (float(estimate[name]) for name in names)
+    sentences = [*estimate.attrs["warnings"], *pulled(value, slope, error)]
+    return estimate.assign(mcse=math.hypot(mcse, slope)).assign_attrs(warnings=sentences)
 
 
 def estimate_at_temperature(

@@ -1,5 +1,7 @@
 """Changes of weights that stand for contexts, beside gradient steps on these contexts, in networks of four kinds."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,17 +22,20 @@ SCORED = 512  # prompts by which a network is scored
 SOLVER = MapSolver(method="gauss_newton", steps=60, products=80, tolerance=1e-2)
 SLOPE = "examples"  # the gradient of a context's examples, each asked without the others
 OWN, OTHER, SHUFFLED = EXAMPLES = ("own", "other", "shuffled")
-NUMBERS = {"cosine": ("examples",), "best_step_gap": ("examples",)}
+NUMBERS = {"step_cosine": ("examples",), "best_step_gap": ("examples",)}
+MEASURED = {"step_cosine": "cosine", "best_step_gap": "best_step_gap"}
 NUMBERS |= {"map_gap": (), "unconverged": (), "exact_cosine": ()}
 
 
-def measure(point, *, key, shuffled=False, trained=True, exact=False):
+def measure(point, *, key, shuffled=False, negated=False, trained=True, exact=False):
     """Cosines and best steps of every seed before and after training, for each part of the weights.
 
-    ``shuffled``: the context's step is that on its examples with shuffled labels. Not ``trained``: networks are as they
-    start, whatever the step. ``exact``: every network is linear attention with a direct term.
+    ``shuffled``: the context's step is that on its examples with shuffled labels. ``negated``: with labels of the wrong
+    sign. Not ``trained``: networks are as they start, whatever the step. ``exact``: every network is linear attention
+    with a direct term.
     """
     architecture = LINEAR if exact else point.architecture
+    options = {"shuffled": shuffled or negated, "labels": jnp.negative if negated else shuffled_labels}
 
     def of_seed(seed):
         of_network, of_prompts, of_maps = jax.random.split(jax.random.fold_in(key, seed), 3)
@@ -46,7 +51,7 @@ def measure(point, *, key, shuffled=False, trained=True, exact=False):
             found = parts(architecture)
             if part not in found:
                 return missing()
-            return compared(networks[step], task, prompts, others, found[part], shuffled=shuffled, key=of_maps)
+            return compared(networks[step], task, prompts, others, found[part], key=of_maps, **options)
 
         scores = np.array([explained(network, test) for network in networks.values()])
         return tabulated(at, step=point.step, part=point.part) | {"training_score": (("step",), scores)}
@@ -105,20 +110,20 @@ def transformer(architecture, point, key):
     return eqx.filter_jit(lambda key: Transformer(every, **sizes, key=key))(key)
 
 
-def compared(network, task, prompts, others, where, *, shuffled, key):
+def compared(network, task, prompts, others, where, *, shuffled, labels, key):
     """Means over the contexts whose fits have converged, with the fraction of those that have not."""
     rows = []
     for i in range(len(prompts.x)):
         queries = jax.tree.map(lambda leaf, i=i: leaf[i], prompts)
         context = jax.tree.map(lambda leaf: leaf[0], queries)
-        wrong = eqx.tree_at(lambda prompt: prompt.y, context, shuffled_labels(context.y))
+        wrong = eqx.tree_at(lambda prompt: prompt.y, context, labels(context.y))
         draws = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), wrong, others)
         settings = {"queries": queries, "draws": draws, "solver": SOLVER, "key": key}
         result = gradient_step_comparison(network, task, context, subspace=where, **settings).sel(gradient=SLOPE)
-        row = {"map_gap": float(result["gap"]), "exact_cosine": exact_cosine(network, context)}
-        for name in ("cosine", "best_step_gap"):
-            first, *rest = result[f"other_{name}"].values
-            row[name] = np.array([first if shuffled else float(result[name]), np.mean(rest), first])
+        row: dict[str, Any] = {"map_gap": float(result["gap"]), "exact_cosine": exact_cosine(network, context)}
+        for name, source in MEASURED.items():
+            first, *rest = result[f"other_{source}"].values
+            row[name] = np.array([first if shuffled else float(result[source]), np.mean(rest), first])
         if result["converged"]:
             rows.append(row)
     lost = 1 - len(rows) / len(prompts.x)

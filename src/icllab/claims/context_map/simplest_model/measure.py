@@ -1,32 +1,28 @@
-"""Maps of contexts in trained transformers of several sizes, and in fast weights, for which the law is exact."""
+"""Tests of a law for contexts in trained linear attention and transformers."""
 
 import jax
 
 from icllab.claims.context_map import _laws
 from icllab.core.grid import tabulated
 
-VERSION = 1
-
-SUBSPACES = {
-    "regression": lambda network: [block.mlp for block in network.blocks],
-    "three_tokens": lambda network: [block.attention for block in network.blocks],
-    "fast_weights": lambda network: network.slow,
-}
+VERSION = 2
 
 
-def measure(point, *, key, exact=False):
-    """Every seed's maps after training. ``exact``: fast weights stand in the networks' place."""
+def measure(point, *, key, stand_in=""):
+    """Every seed's tests after training. ``stand_in``: the family that stands in every model's place."""
     of_networks, of_maps = jax.random.split(key)
-    name = "fast_weights" if exact else point.family
+    name = stand_in or point.family
+    steps = (0, point.transformer_updates)
 
     def of_seed(seed):
-        if name == "fast_weights":
-            family = _laws.fast_weights(seed, point, key=of_networks, normalised=False)
+        if name in ("linear_attention", "mean_attention"):
+            settings = {"normalised": name == "mean_attention", "steps": steps}
+            family = _laws.linear_attention(seed, point, key=of_networks, **settings)
         else:
-            steps, examples = (0, point.transformer_updates), _laws.OWN if name == "three_tokens" else 0
+            examples = _laws.OWN if name == "attention" else 0
             family = _laws.regressions(seed, point, key=of_networks, steps=steps, examples=examples)
         of_seed_maps = jax.random.fold_in(of_maps, seed)
-        maps = _laws.measure_maps(family, -1, point, subspace=SUBSPACES[name], key=of_seed_maps)
-        return {"training_score": family.scores[-1], **maps}
+        tests = _laws.measure_law(family, -1, point, subspace=_laws.SUBSPACES[name], key=of_seed_maps)
+        return {"training_score": family.scores[-1], **tests}
 
     return tabulated(of_seed, seed=point.seed)

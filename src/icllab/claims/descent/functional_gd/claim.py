@@ -4,7 +4,8 @@ r"""The best attention kernel for the labels of a Gaussian process, at several d
 
 with h linear, ReLU, exponential or a softmax over the keys. Training minimises over the ``steps`` :math:`\eta_l` (h at
 T = 1), or over one ``temperature`` T of all layers too; or Adam trains ``everything``, all entries of V, B and C, from
-a random start: at one depth, with softmax, on exponential labels.
+a random start: at one depth, with softmax, on exponential labels. Of eight layers the search for steps ends far from
+the best in some seeds, and a mean over them is one of its failures: ratios are medians over seeds.
 """
 
 import xarray as xr
@@ -13,7 +14,7 @@ from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
 from icllab.figures.hues import joined
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, checks, intervals
 from icllab.lab.results import fixed_values
 
 LABELS = ("linear", "relu", "exponential")
@@ -45,7 +46,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         ratios += _own_labels(dataset, error.sel(labels="exponential"))
     findings = []
     for id, quantity, ratio, least in ratios:
-        findings += checks.above(id, quantity, estimates.geometric_mean(ratio), least)
+        findings += checks.above(id, f"median {quantity}", intervals.median(ratio), least)
     complete = {STEPS, HEATED} <= set(dataset.training.values)
     return findings + checks.complete("trained", "both ways of training", complete)
 
@@ -94,7 +95,8 @@ claim = Claim(
     conditions=(
         "Identity keys and queries, d = 5, 20 examples, up to 8 layers. ReLU labels at one layer: softmax of a trained "
         "temperature is better. Exponential labels: ReLU at one layer and softmax at eight (T = 1), softmax at one and "
-        "three (T trained). Which is best, and the bounds over Bayes, were read off three seeds of another key."
+        "three (T trained). Which is best, and the bounds over Bayes, were read off three seeds of another key; the 32 "
+        "seeds of `medium` were planned on ten of a third."
     ),
     sources=("Cheng24",),
     quantities=(
@@ -107,8 +109,24 @@ claim = Claim(
     sizes={
         "smoke": ALL | {"layers": (1,), "labels": ("exponential",), "training": (STEPS,), "seed": 3, "prompts": 1024},
         "small": ALL | {"layers": (1, 3, 8), "seed": 10},
-        "medium": ALL | {"layers": (1, 2, 3, 5, 8, 12), "seed": Seeds(16, block=4)},
+        "medium": ALL | {"layers": (1, 3, 8), "seed": Seeds(32, block=2, first=10)},
     },
-    key=1,
-    controls={"one_law": Control("all labels are linear, whatever they are called", measure={"one_law": True})},
+    key=2,
+    controls={
+        "one_law": Control(
+            "all labels are linear, whatever they are called",
+            measure={"one_law": True},
+            axes={"seed": tuple(range(12))},
+        ),
+        "untrained": Control(
+            "step sizes stay as they start, from one over the largest eigenvalue to ten times that",
+            measure={"learn": False},
+            axes={"seed": tuple(range(12))},
+        ),
+        "bayes": Control(
+            "attention of every kernel answers as Bayes does",
+            measure={"bayes": True},
+            axes={"seed": tuple(range(12))},
+        ),
+    },
 )

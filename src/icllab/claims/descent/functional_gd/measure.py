@@ -18,11 +18,15 @@ from icllab.models import GeneralisedAttention
 from icllab.tasks import FunctionRegression, SphereInputs
 from icllab.training import Record
 
-VERSION = 1
+VERSION = 2
 
 
-def measure(point, *, key, one_law=False):
-    """One cell: labels of all kernels at one depth. ``one_law``: all labels are linear, whatever their name."""
+def measure(point, *, key, one_law=False, learn=True, bayes=False):
+    """One cell: labels of all kernels at one depth.
+
+    ``one_law``: all labels are linear, whatever their name. Unless they ``learn``, steps stay as they start. ``bayes``:
+    every attention answers as Bayes does.
+    """
 
     def measure_seed(labels, seed):
         task = task_of(labels, point.dim, point.length)
@@ -34,6 +38,8 @@ def measure(point, *, key, one_law=False):
         @functools.cache
         def measure_attention(training, predictor):
             """Error, temperature and distance from the identity of one kernel, trained in one way."""
+            if bayes:
+                return error(bayes_optimal(task)), np.nan, np.nan
             if training == EVERYTHING:
                 if (labels, predictor, point.layers) != ("exponential", "softmax", point.free_layers):
                     return np.nan, np.nan, np.nan
@@ -43,7 +49,7 @@ def measure(point, *, key, one_law=False):
                 return measure_attention(STEPS, predictor)[0], np.nan, np.nan  # T is a factor of the rates
             with_temperature = training == HEATED
             start = initial_attention(predictor, layers=point.layers, train_temperature=with_temperature, prompts=train)
-            model = fit_steps(start, train)
+            model = fit_steps(start, train) if learn else start
             return error(model), float(model.temperature), np.nan
 
         def error(predictor):

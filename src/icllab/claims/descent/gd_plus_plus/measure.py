@@ -6,7 +6,7 @@ from icllab.claims.descent import _best_steps, _layers
 from icllab.core.grid import tabulated
 from icllab.tasks import LinearRegression
 
-VERSION = 1
+VERSION = 2
 
 DRAWS = 60_000  # sample covariances that numbers are fitted to
 STARTS = 24  # of a search for the best numbers, at most: of three layers of GD++ one in four finds them
@@ -29,15 +29,18 @@ def measure(point, *, key, learn=True, form=None):
     prompts = point.prompts * point.dim**2
     losses = _layers.on_shared_prompts(attention, task, key=of_test, prompts=prompts)
     references = dict(zip(best, losses, strict=True))
+    of_kind = {"key": of_choice, "prompts": prompts // 4}
+    kept, kept_of_choice = _layers.ordinary(task, key=of_test, prompts=prompts), _layers.ordinary(task, **of_kind)
     free_loss, free_error = _best_steps.held_out_loss(best["free"], test_spectra)
 
     def measure_seed(seed):
         (errors,) = _layers.on_shared_prompts([networks[seed]], task, key=of_test, prompts=prompts)
-        (choice,) = _layers.on_shared_prompts([networks[seed]], task, key=of_choice, prompts=prompts // 4)
-        row = {"test_loss": errors.mean(), "chosen_loss": choice.mean(), "heaviest": _layers.heaviest(errors)}
-        row |= {"free_loss": free_loss, "free_loss_error": free_error}
+        (choice,) = _layers.on_shared_prompts([networks[seed]], task, **of_kind)
+        row = {"test_loss": errors.mean(), "chosen_loss": choice[kept_of_choice].mean()}
+        row |= {"free_loss": free_loss, "free_loss_error": free_error, "heaviest": _layers.heaviest(errors[kept])}
         for name, reference in references.items():
-            row[f"{name}_ratio"], row[f"{name}_ratio_error"] = _layers.ratio(errors, reference)
+            row[f"{name}_ratio"], row[f"{name}_ratio_error"] = _layers.ratio(errors[kept], reference[kept])
+        row["whole_ratio"], row["whole_ratio_error"] = _layers.ratio(errors, references["loss"])
         return row
 
     return tabulated(measure_seed, seed=point.seed)

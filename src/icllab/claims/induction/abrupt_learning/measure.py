@@ -6,7 +6,7 @@ from icllab.claims.induction import _networks
 from icllab.core.grid import tabulated
 from icllab.models import ablated
 
-VERSION = 1
+VERSION = 2
 
 
 def measure(point, *, key, given=False, without_first=False, made_up=None):

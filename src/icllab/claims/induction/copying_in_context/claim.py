@@ -10,7 +10,8 @@ over positions i from 0, with p of the periods of training. An ablation sets ent
 training: those of the first layer for the *previous token*, or for earlier occurrences of the *same token*; those of
 the last layer for the *induction target*, what followed an earlier occurrence of the token, or for all else. A network
 *needs* previous-token attention if without it its accuracy is no more than that of a fixed distance. It does *not need*
-it if without it it still copies, with an accuracy above 0.65. What is between the two is of neither kind.
+it if without it it still copies, with an accuracy above 0.65. What is between the two is of neither kind. How many
+networks of one layer copy is a fraction with its interval.
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ from icllab.claims.induction import _transitions
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, checks, estimates, intervals
 from icllab.lab.results import fixed_values
 
 PREVIOUS, TARGET, TARGET_ALONE = "previous token", "induction target", "all but induction target"
@@ -28,6 +29,7 @@ ABLATIONS = (PREVIOUS, "same token", TARGET, TARGET_ALONE)
 SCORES = ("previous_token_score", "induction_score")
 NEAR = 0.1  # above the accuracy of a fixed distance
 COPIES = 0.65  # accuracy above which a network copies; one of one layer also knows which pairs never come
+FEW = 0.25  # of the networks of one layer
 LEARNED, ALONE, HELD_OUT = 0.8, 0.8, 0.75  # accuracies of two layers; with the target alone; of held-out pairs
 LONGER = {"needed": 0.7, "not needed": 0.4}  # accuracy at longer periods, by previous-token attention and without
 WAITS = 1.0  # width over time; a learner that comes near its end exponentially has 3.2
@@ -55,8 +57,11 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """One layer does not copy; two layers do, with previous-token attention and without."""
     end = dataset["accuracy"].isel(step=-1, drop=True)
-    copying = (end.sel(layers=dataset.layers == 1) > COPIES).sum()
-    findings = checks.equal("one_layer", f"one-layer networks with an accuracy above {COPIES:g}", copying, 0)
+    findings = []
+    if 1 in dataset.layers:
+        copying = intervals.fraction(end.sel(layers=1, drop=True) > COPIES)
+        quantity = f"fraction of one-layer networks with an accuracy above {COPIES:g}"
+        findings += checks.below("one_layer", quantity, copying, FEW)
     if 2 in dataset.layers:
         findings += _two_layers(dataset.sel(layers=2, drop=True), float(dataset["accuracy_line"][-1]))
     return findings
@@ -131,7 +136,8 @@ claim = Claim(
     ),
     conditions=(
         "Strings of 4 to 8 different tokens out of 32, repeated up to 20 tokens; longer ones of 9 to 12. Attention "
-        "alone, one head a layer, learned positions, Adam. Both kinds come from the same training, by the seed alone."
+        "alone, one head a layer, learned positions, Adam. Both kinds come from the same training, by the seed alone. "
+        "The 48 seeds of `medium` were planned on 16 of another key."
     ),
     sources=("Olsson22",),
     axes=(
@@ -153,20 +159,30 @@ claim = Claim(
     sizes={
         "smoke": COMMON | {"layers": (1,), "step": (0, 100, 200), "seed": 2, "prompts": 256},
         "small": COMMON | {"layers": (1, 2), "step": tuple(range(0, 2501, 25)), "seed": 16},
-        "medium": COMMON | {"layers": (1, 2), "step": tuple(range(0, 7501, 25)), "seed": Seeds(48, block=12)},
+        "medium": COMMON | {"layers": (1, 2), "step": tuple(range(0, 2501, 25)), "seed": Seeds(48, block=4, first=16)},
     },
     theory=theory,
-    key=4,
+    key=5,
     controls={
         "depth_without_effect": Control(
             "every network has two layers, whatever depth is asked for",
             measure={"layers": 2},
-            axes={"step": (0, 1000), "seed": (0, 1, 2)},
+            axes={"layers": (1,), "step": (0, 2500), "seed": tuple(range(6))},
         ),
         "shuffled": Control(
             "the tokens of a prompt of training come in any order",
             measure={"shuffled": True},
             axes={"layers": (2,), "step": (0, 400, 800), "seed": (0, 1, 2)},
+        ),
+        "token_itself": Control(
+            "set to zero, or kept alone, is attention to the token's earlier self, not to what followed it",
+            measure={"shifted": True},
+            axes={"layers": (2,), "step": (0, 2500), "seed": tuple(range(6))},
+        ),
+        "gradual": Control(
+            "both kinds copy longer strings, come near their ends exponentially, those without first, the score later",
+            measure={"made_up": "gradual"},
+            axes={"layers": (2,)},
         ),
     },
 )

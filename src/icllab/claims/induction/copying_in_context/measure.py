@@ -9,7 +9,7 @@ import optax
 import icllab as icl
 from icllab import models
 from icllab.claims.induction import _networks
-from icllab.claims.induction.copying_in_context.claim import ABLATIONS
+from icllab.claims.induction.copying_in_context.claim import ABLATIONS, PREVIOUS
 from icllab.core.grid import tabulated
 from icllab.core.prompt import TokenPrompt
 from icllab.diagnostics.behaviour import heads
@@ -17,16 +17,19 @@ from icllab.tasks import PeriodicStrings
 from icllab.tasks.sequences import AbstractTokens
 from icllab.training import Record
 
-VERSION = 1
+VERSION = 2
 
 CURVES = ("accuracy", "held_out_accuracy", "previous_token_score", "induction_score")
 
 
-def measure(point, *, key, shuffled=False, layers=None):
+def measure(point, *, key, shuffled=False, layers=None, shifted=False, made_up=None):
     """Networks of one depth, all seeds.
 
     ``shuffled``: the tokens of a prompt of training come in any order. ``layers``: the depth whatever the cell's is.
+    ``shifted``: the target of an ablation is the token's earlier self. ``made_up``: curves of :func:`gradual_curves`.
     """
+    if made_up is not None:
+        return tabulated(lambda seed: gradual_curves(point, seed), seed=point.seed)
     sizes = {"vocabulary": point.vocabulary, "tokens": point.tokens}
     task = PeriodicStrings(shortest=point.shortest, longest=point.longest, held_out=point.held_out, **sizes)
     test = PeriodicStrings(shortest=min(point.period), longest=max(point.period), **sizes)
@@ -47,12 +50,28 @@ def measure(point, *, key, shuffled=False, layers=None):
         )
         params, static = _networks.member_trajectory(run, 0)
         batch = test.sample_many(point.prompts, key=of_tests)
-        curves, by_period, by_ablation = _copied(params, static, task, batch, jnp.asarray(point.period))
+        curves, by_period, by_ablation = _copied(params, static, task, batch, jnp.asarray(point.period), shifted)
         columns = {name: (("step",), values) for name, values in zip(CURVES, curves, strict=True)}
         columns |= {"period_accuracy": (("period",), by_period), "ablation_accuracy": (("ablation",), by_ablation)}
         return {name: (axes, np.asarray(values, float)) for name, (axes, values) in columns.items()}
 
     return tabulated(at, seed=point.seed)
+
+
+def gradual_curves(point, seed):
+    """Made-up curves of both kinds in turn, each near its end exponentially, with the noise of the prompts."""
+    rng, step, needs = np.random.default_rng(seed), np.asarray(point.step), seed % 2 == 0
+    time = (900 if needs else 300) * np.exp(0.1 * rng.normal())
+
+    def measured(chance):
+        return rng.binomial(point.prompts, chance) / point.prompts
+
+    curves = {name: 1 - 0.95 * np.exp(-step / time) for name in CURVES}
+    curves["induction_score"] = 1 - 0.95 * np.exp(-step / (3 * time))
+    columns = {name: (("step",), measured(chance)) for name, chance in curves.items()}
+    columns["period_accuracy"] = (("period",), measured(np.full(len(point.period), 0.7)))
+    left = np.array([0.1 if needs and name == PREVIOUS else 0.9 for name in point.ablation])
+    return columns | {"ablation_accuracy": (("ablation",), measured(left))}
 
 
 class Shuffled(AbstractTokens):
@@ -90,7 +109,7 @@ def _network(task, *, layers, width, key):
 
 
 @eqx.filter_jit
-def _copied(params, static, task, batch, periods):
+def _copied(params, static, task, batch, periods, shifted):
     """Curves of :data:`CURVES`, [curve, step]; after the last step accuracies by period, and under each ablation."""
     names = [f"block{i}.attention.pattern" for i in (0, len(static.blocks) - 1)]
     every = jax.vmap(task.period)(batch)
@@ -110,7 +129,7 @@ def _copied(params, static, task, batch, periods):
 
     def under(ablation):
         def answer(prompt):
-            masks = _kept(prompt.tokens[:-1])[ablation]
+            masks = _kept(prompt.tokens[:-1], shifted)[ablation]
 
             def edit(name, value):
                 for i, label in enumerate(names):  # of one layer both are the same pattern
@@ -128,11 +147,14 @@ def _copied(params, static, task, batch, periods):
     return jnp.moveaxis(jax.lax.map(at, params), -1, 0), jnp.stack(by_period), jnp.stack(without)
 
 
-def _kept(tokens):
-    """Entries of the first pattern and of the last that are kept: of nothing set to zero, and under each ablation."""
+def _kept(tokens, shifted=False):
+    """Entries of the first pattern and of the last that are kept: of nothing set to zero, and under each ablation.
+
+    ``shifted``: the target is the token's earlier self.
+    """
     equal = tokens[:, None] == tokens[None]
     previous, repeats = jnp.eye(len(tokens), k=-1, dtype=bool), jnp.tril(equal, -1)
-    target = jnp.pad(repeats[:, :-1], ((0, 0), (1, 0)))
+    target = repeats if shifted else jnp.pad(repeats[:, :-1], ((0, 0), (1, 0)))
     every = jnp.ones_like(equal)
     masks = {
         "previous token": (~previous, every),

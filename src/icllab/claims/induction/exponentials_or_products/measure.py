@@ -3,25 +3,27 @@
 import functools
 from typing import Any, ClassVar, Literal
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 import icllab as icl
-from icllab.claims.induction import _networks
+from icllab.claims.induction import _accuracy, _networks
 from icllab.claims.induction._matrix_head import MatrixHead, SquaredError, multiplied
 from icllab.core.grid import tabulated
 from icllab.core.protocols import AbstractPredictor
 from icllab.training import Record, TargetLoss, Until
 
-VERSION = 1
+VERSION = 2
 
 FASTER = 2.0  # the rate of squared errors, and that of weights, over those of cross-entropies and of products
 DONE, MEMORY = 0.2, 50.0  # of the loss of guessing, averaged over so many steps, where training ends
 
 
 def measure(point, *, key, given=False, slower=""):
-    """Losses of every seed, which has prompts, tests and a start of its own, the same ones for all kinds.
+    """Losses and shares of attention of every seed, which has prompts, tests and a start of its own for all kinds.
 
     ``given``: both attention patterns are those of a formed head. ``slower``: the factor, ``strengths`` or
     ``objective``, in whose place stands its lack at half the rate.
@@ -36,6 +38,7 @@ def measure(point, *, key, given=False, slower=""):
         is_replaced = slower == "objective" and not is_squared
         guesses = np.log(point.pairs), (1 - 1 / point.pairs) / 2
         guess, scale = guesses[is_squared or is_replaced], guesses[0] / guesses[1] if is_replaced else 1.0
+        held_out = task.sample_many(point.prompts, key=of_tests)
         run = icl.fit(
             Formed(head) if given else head,
             SquaredError(task) if is_squared or is_replaced else task,
@@ -44,14 +47,37 @@ def measure(point, *, key, given=False, slower=""):
             batch=point.batch,
             optimizer=descent(),
             sweep={"optimizer.rate": [point.rate * (FASTER if is_squared else 1.0) * (1.0 if products else FASTER)]},
-            record=Record(point.step, held_out=task.sample_many(point.prompts, key=of_tests), progress=False),
+            record=Record(point.step, held_out=held_out, keep=point.step, progress=False),
         )
         run_losses = run.dataset["held_out_loss"].isel(member=0, position=-1)
-        return {"label_loss": (("step",), scale * run_losses.reindex(step=list(point.step)).values)}
+        curves = {"label_loss": scale * run_losses.reindex(step=list(point.step)).values}
+        curves["right_share"] = np.ones(len(point.step)) if given else shares(run, point.step, held_out)
+        return {name: (("step",), values) for name, values in curves.items()}
 
     return tabulated(
         losses, seed=point.seed, attention=point.attention, objective=point.objective, strengths=point.strengths
     )
+
+
+def shares(run: Any, steps: Any, batch: Any) -> np.ndarray:
+    """Share of the attention to labels that goes to the right one, a ratio of means over prompts, at every step."""
+    values = np.asarray(_shares(*_accuracy.stack(_accuracy.stages(run, steps)), batch))
+    return values.astype(np.float16).astype(float)  # three digits: a record holds many curves
+
+
+@eqx.filter_jit
+def _shares(params: Any, static: Any, batch: Any) -> Any:
+    def at(step: Any) -> Any:
+        head = eqx.combine(step, static)
+
+        def attention(prompt: Any) -> Any:
+            labels = head.pattern(prompt)[0, 1::2]
+            return labels @ prompt.matches.astype(labels.dtype), jnp.sum(labels)
+
+        right, every = jax.vmap(attention)(batch)
+        return jnp.mean(right) / jnp.mean(every)
+
+    return jax.lax.map(at, params)
 
 
 class Formed(AbstractPredictor):

@@ -13,7 +13,7 @@ from icllab.claims.induction import _transitions
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, Outcome, checks, estimates
+from icllab.lab import Claim, Control, Finding, Outcome, checks, estimates, intervals
 from icllab.lab.results import fixed_values
 
 SCALES = (0.25, 0.5, 1.0)  # of the second layer; the first of them is the first layer's other one
@@ -34,7 +34,8 @@ def _compared(times: xr.Dataset) -> list[Finding]:
     """Compare times of networks of one seed with one layer scaled or none."""
     small, half, full = (times.sel(second_scale=scale, first_scale=1.0, drop=True) for scale in SCALES)
     first = times.sel(first_scale=SCALES[0], second_scale=1.0, drop=True)
-    findings = checks.complete("learned", "every run with s₁ = s₂ = 1 learns", bool((full["transitioned"] == 1).all()))
+    learned = intervals.fraction(full["transitioned"])
+    findings = checks.complete("learned", "most runs with s₁ = s₂ = 1 learn", float(learned.low) > 1 / 2)
     for id, reference, words, bound in (("second", full, "1", LONGER), ("layers", first, "1, s₁ = 1/4", MORE)):
         ratio = estimates.geometric_mean(small["observed_time"] / reference["transition_time"])
         comparison = checks.above(id, f"time (or that of the end), s₂ = 1/4 / s₂ = {words}", ratio, bound)

@@ -6,7 +6,8 @@ orthogonal items and labels; ``items``, three strengths trained on prompts with 
 :math:`\beta_2`, the preference for labels; ``buffers``, matrices in place of strengths, buffers kept apart and a linear
 reader; ``network``. A misfit is the root mean square, over training, of the difference to a network of *another* seed,
 time rescaled by the one number that fits best; a network's own says how far networks differ. Without any fitted number:
-how much longer the plateau is with five labels than with sixteen.
+how much longer the plateau is with five labels than with sixteen, a median in which a plateau that has not ended is
+censored.
 """
 
 import numpy as np
@@ -15,18 +16,18 @@ import xarray as xr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates, intervals
 from icllab.lab.results import fixed_values
 
 RUNGS = ("landscape", "reader", "even", "causal", "items", "labels", "buffers", "network")
 SIMPLER = ("even", "causal", "items", "labels")  # what replaces one simplification of the landscape each
-HORIZONS = {"items": (1600, 900), "labels": (1300, 700), "buffers": (4500, 5000), "network": (6000, 3000)}
+HORIZONS = {"items": (1600, 900), "labels": (1300, 700), "buffers": (4500, 5000), "network": (9000, 3000)}
 """Time at the end, with the least labels and with more: updates, or units of the flow."""
 OF_FLOW = (150.0, 70.0)
-MANY = 16  # labels of the curves that are fitted
+FEW, MANY = 5, 16  # labels; curves with many are fitted
 LEVEL = 0.5  # of ln N, where a plateau ends
-FIT = 0.1  # nats
 SAME = 0.02  # nats, between the landscape and its simulation
+LEAKED = 12  # seeds of a control
 SCALES = np.exp(np.linspace(-8, 2, 1001))  # of time: a fit is within 1 % of the best
 
 
@@ -68,13 +69,17 @@ def _misfit(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Which change brings the landscape nearer to a network, and how long plateaus are."""
     rungs = dataset.rung.values.tolist()
-    ends = dataset["plateau_time"]
-    five, many = (ends.sel(label_count=count, drop=True) for count in (dataset.label_count.min(), MANY))
+    ends, times = dataset["plateau_time"], dataset["record_time"].isel(record=-1, drop=True)
     longer = [name for name in rungs if name != "buffers"]
-    ratio = estimates.geometric_mean((five / many).sel(rung=longer))
-    findings = checks.above("ratio", "plateau with five labels / with sixteen", ratio, 1.0)
-    complete_plateaus = bool(ends.sel(rung=longer).notnull().all())
-    findings += checks.complete("ended", "every plateau ends that is compared", complete_plateaus)
+    ends, last = (part.reindex(label_count=[FEW, MANY]).sel(rung=longer) for part in (ends, times))
+    five, many = (ends.sel(label_count=count, drop=True) for count in (FEW, MANY))
+    # Of a plateau that has not ended with five labels the ratio is larger; with sixteen, nothing is known of it.
+    ratios, known = (
+        (five.fillna(last.sel(label_count=FEW, drop=True)) / many).fillna(0.0),
+        five.notnull() & many.notnull(),
+    )
+    ratio = intervals.median(ratios, known)
+    findings = checks.above("ratio", "median of the plateau with five labels / with sixteen", ratio, 1.0)
     pair = [
         dataset[name].sel(label_count=MANY, drop=True).reindex(rung=RUNGS) for name in ("record_time", "label_loss")
     ]
@@ -90,11 +95,11 @@ def _apart(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np.
 
 
 def _fits(misfit: xr.DataArray) -> list[Finding]:
-    """Misfits in nats; and the fraction of the landscape's, above that of another network, that a change removes."""
+    """Misfits above that of another network in nats, and the fraction of the landscape's that a change removes."""
     far = [name for name in misfit.rung.values if name not in ("network", "reader")]
     between_networks = misfit.sel(rung="network", drop=True)
-    findings = checks.above("misfit", "misfit to a network [nats]", estimates.mean(misfit.sel(rung=far)), FIT)
-    findings += checks.below("network", "misfit of another network [nats]", estimates.mean(between_networks), FIT)
+    further = estimates.mean(misfit.sel(rung=far) - between_networks)
+    findings = checks.above("misfit", "misfit to a network - that of another network [nats]", further, 0.0)
     landscape = misfit.sel(rung="landscape", drop=True)
     fraction = (landscape - misfit) / (landscape - between_networks).mean("seed")
     quantity = "fraction of the landscape's misfit that is removed"
@@ -120,7 +125,7 @@ def figure(dataset: xr.Dataset):
     return panels(lower, [row], x="relative_time", hue="rung", line_x="relative_time", line_name=names[-1])
 
 
-COMMON = {"label_count": (5, MANY), "record": tuple(range(121))}
+COMMON = {"label_count": (FEW, MANY), "record": tuple(range(121))}
 
 claim = Claim(
     title="From the landscape to a network",
@@ -131,7 +136,7 @@ claim = Claim(
     conditions=(
         "N = 4 pairs, 16 labels, SGD at one rate, time rescaled by one fitted number, networks of other seeds. Most "
         "and little are more and less than half of the misfit above that between two networks. The factor ten was "
-        "chosen on two networks of another key."
+        "chosen on two networks of another key, the 32 seeds of `medium` planned on ten of a third."
     ),
     sources=("Reddy24",),
     axes=(
@@ -151,15 +156,29 @@ claim = Claim(
     sizes={
         "smoke": COMMON | {"rung": ("landscape", "reader", "even", "causal"), "seed": 2},
         "small": COMMON | {"rung": RUNGS, "seed": 10},
-        "medium": COMMON | {"rung": RUNGS, "seed": Seeds(20, block=10)},
+        "medium": COMMON | {"rung": RUNGS, "seed": Seeds(32, block=4, first=12)},
     },
-    key=1,
+    key=2,
     controls={
-        "formed": Control("both attentions are formed at the start: the reader alone is learned", {"formed": 8.0}),
+        "formed": Control(
+            "both attentions are formed at the start: the reader alone is learned",
+            measure={"formed": 8.0},
+            axes={"rung": ("landscape", "reader", "even", "causal"), "seed": tuple(range(12))},
+        ),
+        "causal_simulation": Control(
+            "the landscape is simulated with causal attention",
+            measure={"simulated": "causal"},
+            axes={"rung": ("landscape", "even"), "seed": tuple(range(4))},
+        ),
+        "leaked": Control(
+            "a rung is the very network that it is compared with",
+            measure={"leaked": "labels"},
+            axes={"rung": ("landscape", "labels", "network"), "label_count": (MANY,), "seed": tuple(range(LEAKED))},
+        ),
         "no_faster": Control(
             "the reader is no faster than attention",
             measure={"faster": 1.0},
-            axes={"rung": ("landscape", "reader", "network"), "seed": tuple(range(4))},
+            axes={"rung": ("landscape", "reader", "network"), "seed": tuple(range(8))},
         ),
     },
 )

@@ -7,8 +7,7 @@ the first layer, the second, or both stands attention of first order in its scor
 
 as even as softmax where scores are zero, and possibly negative. Compared is the width of the jump over its time, which
 does not change when all rates are made smaller: the time from a tenth to nine tenths of the way to 1 from 1/N, or from
-1/L. A run that does not jump in the steps given has no width; what may not be is a network that has come to guess among
-the labels of its context and does not jump.
+1/L. A run that does not jump in the steps given has no width; the fraction that do has an interval.
 """
 
 import xarray as xr
@@ -16,7 +15,7 @@ import xarray as xr
 from icllab.claims.induction import _transitions
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, checks, estimates, intervals
 from icllab.lab.results import fixed_values
 
 SOFTMAX = "softmax"
@@ -27,20 +26,17 @@ KINDS = {
     "first order, both": ("linear", "linear"),
 }
 SHARP = 1 / 3  # of the relative width
-FEWEST = 3  # networks that must have left chance, where so many are trained
+MOST = 1 / 2  # of the networks
 BOUNDS = {"pairs": ("1/N", 3), "label_count": ("chance", 2)}  # of the relative width, over that of softmax
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every kind jumps at every rate, sharply, and not much more gradually than softmax."""
+    """Most networks of every kind jump at every rate, sharply, and not much more gradually than softmax."""
     levels = {floor: 1 / fixed_values(dataset)[floor] for floor in BOUNDS}
     jumps = {floor: _transitions.risen(dataset["accuracy"], plateau=level, end=1.0) for floor, level in levels.items()}
     jump = jumps["pairs"]
-    # It ends nearer to guessing among the labels of the context than among all.
-    stuck = ~jump["transitioned"] & (jump["end_level"] > sum(levels.values()) / 2)
-    findings = checks.equal("stuck", "networks that guess and do not jump", stuck.sum("seed"), 0)
-    enough = bool((jump["transitioned"].sum("seed") >= FEWEST).all())
-    findings += checks.complete("enough", f"at least {FEWEST} networks of every kind jump at every rate", enough)
+    jumping = intervals.fraction(jump["transitioned"])
+    findings = checks.above("jumping", "fraction of networks that jump", jumping, MOST)
     width = estimates.mean(jump["relative_width"])
     findings += checks.below("relative_width", "relative width of the jump", width, SHARP)
     first_order = dataset.attention != SOFTMAX
@@ -65,35 +61,36 @@ ALONE = {"attention": ("first order, both",), "rate": (0.3,)}
 claim = Claim(
     title="Without softmax the jump remains",
     sentence=(
-        "With first-order attention in place of softmax, in either layer or both, accuracy still waits at 1/N and then "
-        "rises abruptly, at under three times softmax's relative width."
+        "With first-order attention in place of softmax, in either layer or both, most networks still wait at 1/N and "
+        "then jump, at under three times softmax's relative width."
     ),
     conditions=(
-        "N = 4, L = 16, novel classes in every prompt, SGD at two rates. Abruptly: in less than a third of the time "
-        "until then. The softmax of the cross-entropy stays."
+        "N = 4, L = 16, novel classes in every prompt, SGD at two rates, 4000 steps. A jump takes less than a third of "
+        "the time until then. The softmax of the cross-entropy stays. That every network jumps was false of one in "
+        "eighty of another key."
     ),
     sources=("Reddy24",),
-    quantities=("accuracy", "label_loss", "context_label_accuracy"),
+    quantities=("accuracy",),
     static=("attention",),
     outputs=("step",),
     fixed={"pairs": 4, "label_count": 16, "dim": 31, "batch": 128, "prompts": 1024},
     sizes={
         "smoke": {**ALONE, "step": (0, 40), "seed": 2},
         "small": {"attention": tuple(KINDS), "rate": (0.15, 0.3), "step": tuple(range(0, 4001, 25)), "seed": 10},
-        "medium": {"attention": tuple(KINDS), "rate": (0.1, 0.2, 0.3), "seed": Seeds(8, block=2)}
-        | {"step": tuple(range(0, 8001, 25))},
+        "medium": {"attention": tuple(KINDS), "rate": (0.15, 0.3), "step": tuple(range(0, 4001, 25))}
+        | {"seed": Seeds(24, block=3, first=10)},
     },
-    key=1,
+    key=2,
     controls={
         "zero_order": Control(
             "attention of zero order, the same to all tokens: it cannot look labels up",
             measure={"prepared": "zero order"},
-            axes={**ALONE, "step": tuple(range(0, 4001, 100)), "seed": (0,)},
+            axes={**ALONE, "step": tuple(range(0, 4001, 100)), "seed": tuple(range(12))},
         ),
         "patterns_given": Control(
             "without softmax both attention patterns are given, and accuracy rises as smoothly as the readout",
             measure={"prepared": "patterns given"},
-            axes={"attention": (SOFTMAX, "first order, both"), "rate": (0.3,), "seed": tuple(range(5))}
+            axes={"attention": (SOFTMAX, "first order, both"), "rate": (0.3,), "seed": tuple(range(12))}
             | {"step": (*range(0, 301, 5), *range(325, 4001, 25))},
         ),
     },

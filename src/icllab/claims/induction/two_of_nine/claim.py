@@ -13,21 +13,28 @@ from icllab.claims.induction._learned import LEARNED
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, checks, estimates, intervals
 from icllab.lab.results import fixed_values
 
 CONTRASTS = ("previous", "match", "label")
 PARTS = ("content", "position", "buffer")
 INTERACTIONS = tuple(f"{query}-{key}" for query in PARTS for key in PARTS)
 ONE, TWO, THIRD = "position-position", "content-buffer", "position-position"
-# Which terms each layer keeps; None: all.
-KEPT = {
-    "all": (None, None),
-    "two": ((ONE,), (TWO,)),
-    "three": ((ONE,), (TWO, THIRD)),
-    "without the first": (tuple(name for name in INTERACTIONS if name != ONE), None),
-    "without the second": (None, tuple(name for name in INTERACTIONS if name != TWO)),
-}
+RIVAL = "content-content"
+
+
+def kept_terms(one: str, two: str) -> dict[str, tuple[tuple[str, ...] | None, tuple[str, ...] | None]]:
+    """Which terms each layer keeps; None: all."""
+    return {
+        "all": (None, None),
+        "two": ((one,), (two,)),
+        "three": ((one,), (two, THIRD)),
+        "without the first": (tuple(name for name in INTERACTIONS if name != one), None),
+        "without the second": (None, tuple(name for name in INTERACTIONS if name != two)),
+    }
+
+
+KEPT = kept_terms(ONE, TWO)
 WITHOUT = ("without the first", "without the second")
 MOST, SPREAD = 0.75, 0.1  # of a contrast; of the mean overlap
 
@@ -40,11 +47,12 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def check(dataset: xr.Dataset) -> list[Finding]:
     """The shares of the two, what is left with them alone and without them, the third, and the spread of overlaps."""
     chance, dataset = 1 / fixed_values(dataset)["pairs"], dataset.isel(step=-1, drop=True)
-    learners = (dataset["accuracy"].sel(kept="all") > LEARNED).values
-    findings = checks.complete("learned", "every network has learned the task", bool(learners.all()))
+    learners = dataset["accuracy"].sel(kept="all", drop=True) > LEARNED
+    learned = intervals.fraction(learners)
+    findings = checks.above("learned", "fraction of networks that have learned the task", learned, 1 / 2)
     if not learners.any():
         return findings
-    dataset = dataset.isel(seed=learners)
+    dataset = dataset.isel(seed=learners.values)
     share, accuracy = dataset["contrast_share"], dataset["accuracy"].reindex(kept=list(KEPT))
     for contrast, interaction in (("previous", ONE), ("match", TWO)):
         fraction = estimates.mean(share.sel(contrast=contrast, interaction=interaction))
@@ -114,14 +122,18 @@ claim = Claim(
     key=1,
     controls={
         "content_only": Control(
-            "two others are kept: content with content in both layers",
-            measure={"kept": KEPT | {"two": (("content-content",), ("content-content",))}},
-            axes={"step": (4000,), "kept": ("all", "two"), "seed": tuple(range(5))},
+            "the two are content with content, in both layers: a label looks for its like, the query for its item",
+            measure={"kept": kept_terms(RIVAL, RIVAL)},
+            axes={"step": (4000,), "seed": tuple(range(6))},
         ),
-        "exchanged": Control(
-            "position with position and content with buffer change places",
-            measure={"exchanged": (ONE, TWO)},
-            axes={"step": (4000,), "kept": ("all", "two"), "seed": tuple(range(5))},
+        "contents": Control(
+            "made-up scores of contents alone, a third term that points at items, and overlaps that are one number",
+            measure={"made_up": "contents"},
+        ),
+        "untrained": Control(
+            "networks are left as they start",
+            measure={"learn": False},
+            axes={"step": (6000,), "seed": tuple(range(12))},
         ),
     },
 )

@@ -115,15 +115,15 @@ claim = Claim(
     },
     key=1,
     controls={
-        "unablated": Control(
-            "the match is supplied where attention should add nothing",
-            measure={"instead": {BLIND: "match"}},
-            axes={"intervention": (NONE, BLIND), "seed": tuple(range(5))},
+        "even": Control(
+            "operations are supplied at a ninth of their strength: attention is fixed, but nearly even",
+            measure={"strength": 1 / 9},
+            axes={"intervention": (NONE, "match")},
         ),
-        "exchanged": Control(
-            "the copy is supplied in the place of the match, and the other way round",
-            measure={"instead": {"match": "copy", "copy": "match"}},
-            axes={"intervention": ("match", "copy"), "step": tuple(range(0, 801, 50)), "seed": (0, 1, 2, 3)},
+        "unwithheld": Control(
+            "no layer is withheld while training, and the frozen classifier is a trained network's",
+            measure={"unwithheld": True},
+            axes={"intervention": (NONE, FROZEN, *ABLATIONS)},
         ),
     },
 )

@@ -3,11 +3,16 @@
 import functools
 
 from icllab.claims.induction import _accuracy, _networks
-from icllab.claims.induction.what_must_go_right.claim import BLIND, CLAMPS, FROZEN, NONE, TRANSPLANTS
+from icllab.claims.induction.what_must_go_right.claim import ABLATIONS, BLIND, CLAMPS, FROZEN, NONE, TRANSPLANTS
 from icllab.core.grid import tabulated
 from icllab.models import ablated, copy_clamped, match_clamped, previous_token_clamped, transplanted
 
 VERSION = 1
+
+
+def _classifier(network):
+    return network.classifier
+
 
 CHANGED = {
     **dict(zip(CLAMPS, (previous_token_clamped, match_clamped, copy_clamped), strict=True)),
@@ -18,14 +23,18 @@ CHANGED = {
 PARTS = dict(
     zip(
         TRANSPLANTS,
-        (lambda network: network.layers[0], lambda network: network.layers[1], lambda network: network.classifier),
+        (lambda network: network.layers[0], lambda network: network.layers[1], _classifier),
         strict=True,
     )
 )
 
 
-def measure(point, *, key, instead=None):
-    """Test curves of every seed and intervention. ``instead``: what is done in an intervention's place."""
+def measure(point, *, key, strength=None, unwithheld=False):
+    """Test curves of every seed and intervention.
+
+    ``strength``: that of operations that are supplied. ``unwithheld``: what is to be withheld is not, and the
+    classifier that is frozen is that of the network trained without intervention.
+    """
 
     def curves(seed):
         begin = _networks.start(seed, key=key, dim=point.dim, labels=point.label_count, pairs=point.pairs)
@@ -39,16 +48,18 @@ def measure(point, *, key, instead=None):
             return trained(begin.network)
 
         def run(name):
-            if name == NONE:
+            if name == NONE or (unwithheld and name in ABLATIONS):
                 return donor()
             if name == FROZEN:
-                return trained(begin.network, trainable=_layers)
+                network = transplanted(begin.network, donor().member(0), _classifier) if unwithheld else begin.network
+                return trained(network, trainable=_layers)
             if name in PARTS:
                 return trained(transplanted(begin.network, donor().member(0), PARTS[name]))
-            return trained(CHANGED[name](begin.network))
+            options = {"strength": strength} if strength is not None and name in CLAMPS else {}
+            return trained(CHANGED[name](begin.network, **options))
 
         def curve(intervention):
-            result = run((instead or {}).get(intervention, intervention))
+            result = run(intervention)
             sizes = {"prompts": point.prompts, "steps": point.step}
             accuracies = _accuracy.accuracy_curve(result, begin.task, key=begin.of_tests, **sizes)
             return {"accuracy": (("step",), accuracies)}

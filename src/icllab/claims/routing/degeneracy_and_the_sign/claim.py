@@ -24,6 +24,7 @@ POWERS = {"BAh, 1 unit": -2.0, "BAh, 2 units": -1.0, "|w|^2": 0.5, SINGULAR: -0.
 SIDES = ("few_shot", "zero_shot")
 SIGNS = {"below": -1, "tie": 0, "above": 1}
 DENSITIES = {"diverges": -1, "tie": 0, "vanishes": 1}
+MULTIPLICITIES = (1, 2)  # of reduced-rank regression, and of losses of two weights, at most
 MARGIN = 0.05  # of a coefficient
 LEVEL = 0.1  # what a tie may leave of the difference, over the zero-shot coefficient
 CLOSE = 0.15  # of an exponent
@@ -99,7 +100,7 @@ claim = Claim(
     conditions=(
         "Exact toys: two linear layers of one to four units into three dimensions, a product of two weights, the "
         "square of a vector, and (w1^2, w2) with u1^2 u2^8; a logarithm counts as a tie. Slopes of annealed free "
-        "energies up to n beta = 1e6, of the singular loss 1e12; densities from a thousandth of eight million draws."
+        "energies up to n beta = 1e6, of the singular loss 1e12, multiplicity 1 or 2; densities from 8 million draws."
     ),
     sources=("SLT22", "Watanabe09", "Aoyagi05"),
     axes=(
@@ -129,9 +130,14 @@ claim = Claim(
         "medium": {"particles": (1000, 4000), "map": MAPS, "side": SIDES},
     },
     precision="float64",
-    key=3,  # of a sentence that says at which loss, and of densities that are counted
+    key=4,  # with key 3 a multiplicity of 3 was fitted, which no map here can have
     controls={
         "submersion": Control("the maps are regular at the point", measure={"away": 1.0}),
+        "cubed": Control(
+            "every number that the context selects is cubed",
+            measure={"power": 3},
+            axes={"map": ("w1 w2", "|w|^2")},
+        ),
         "never_above": Control("a context can only lower the coefficient", theory={"never_above": True}),
         "any_loss": Control("the density sets the sign at every loss", theory={"regular": True}),
     },

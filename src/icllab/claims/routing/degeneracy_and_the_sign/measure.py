@@ -4,11 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.claims.routing.degeneracy_and_the_sign.claim import DENSITIES, DIM, SIGNS, SINGULAR, UNITS
+from icllab.claims.routing.degeneracy_and_the_sign.claim import (
+    DENSITIES,
+    DIM,
+    MULTIPLICITIES,
+    SIGNS,
+    SINGULAR,
+    UNITS,
+)
 from icllab.diagnostics import SMC, ZeroShot, learning_coefficient
 from icllab.diagnostics.singular.pushed_density import pushed_density
 
-VERSION = 2
+VERSION = 3
 
 
 def map_of(name, away):
@@ -23,21 +30,26 @@ def map_of(name, away):
     return lambda w: jnp.sum(w**2), jnp.full(DIM, away)
 
 
-def measure(point, *, key, away=0.0):
-    """One cell: coefficients with their errors, and the signs as the diagnostics tell them."""
+def measure(point, *, key, away=0.0, power=1):
+    """One cell: coefficients with their errors, and the signs as diagnostics tell them; of a ``power`` of the map."""
     of_annealing, of_draws = jax.random.split(key)
-    context_map, at = map_of(point.map, away)
+    base, at = map_of(point.map, away)
+
+    def context_map(w):
+        return base(w) ** power
+
     image = context_map(at)
 
     def zero_shot(u):
         if point.map == SINGULAR:
-            return jnp.prod((u - image) ** jnp.array([2, 8]))
+            offset = u - image
+            return offset[0] ** 2 * offset[1] ** 8
         return jnp.sum((u - image) ** 2) / 2
 
     coefficients = learning_coefficient(
         lambda w: zero_shot(context_map(w)),
         at,
-        zero_shot=ZeroShot(zero_shot, context_map),
+        zero_shot=ZeroShot(zero_shot, context_map, MULTIPLICITIES),
         nbeta=point.nbeta_singular if point.map == SINGULAR else point.nbeta,
         localization=point.localization,
         key=of_annealing,

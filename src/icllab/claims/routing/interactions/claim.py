@@ -85,5 +85,10 @@ claim = Claim(
         "medium": BOTH | {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
     },
     key=22,
-    controls={"apart": Control("programs do not count for each other in either run", measure={"apart": True})},
+    controls={
+        "apart": Control("programs do not count for each other in either run", measure={"apart": True}),
+        "alike": Control(
+            "all programs do the same", measure={"alike": True}, axes={"seed": tuple(range(8)), "step": STEPS[:24]}
+        ),
+    },
 )

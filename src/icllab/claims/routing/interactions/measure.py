@@ -14,14 +14,16 @@ VERSION = 1
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 
 
-def measure(point, *, key, apart=False):
-    """Every seed's losses. ``apart``: in no run does a program count for another."""
+def measure(point, *, key, apart=False, alike=False):
+    """Every seed's losses. ``apart``: in no run does a program count for another. ``alike``: all do the same."""
 
     def of_seed(seed):
         of_task, of_network, of_prompts, of_losses = jax.random.split(jax.random.fold_in(key, seed), 4)
         task = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=of_task)
         # Functions that replace symbols and turn no strings.
         task = eqx.tree_at(lambda t: t.turns, task, jnp.zeros_like(task.turns))
+        if alike:
+            task = _transformers.alike(task)
         network = _transformers.transformer(task, point, key=of_network)
 
         def losses(weights):

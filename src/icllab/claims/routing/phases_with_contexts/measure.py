@@ -9,7 +9,7 @@ from icllab.claims.routing.phases_with_contexts.claim import CONTEXTS, MODELS, S
 from icllab.core.grid import tabulated
 from icllab.diagnostics import SMC, free_energy
 
-VERSION = 1
+VERSION = 2
 
 
 class Misfit(eqx.Module):
@@ -95,7 +95,7 @@ def measure(point, *, key, split=False, swapped=False, sign=None, effect=None):
             key=jax.random.fold_in(seed_key, list(SIDES).index(phase)),
             region=Phase(jnp.asarray(SIDES[phase], float)),
             observe=loss.observed,
-            sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 20)),
+            sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 60)),
         )
         n = np.asarray(point.samples, float)
         return {

@@ -1,7 +1,9 @@
 """Maps of two programs along training, at multiples of the time at which each is learned."""
 
 import itertools
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,21 +12,26 @@ import xarray as xr
 
 from icllab.claims.routing import _small_transformers, _times
 from icllab.core.prompt import TokenPrompt
-from icllab.diagnostics import MapSolver, context_map
+from icllab.diagnostics import MapSolver
 from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.queries import answers_after, answers_alone
+from icllab.diagnostics.contexts.laws import LawProblem, fractions_left
+from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone
+from icllab.diagnostics.contexts.subspaces import parameter_mask
 from icllab.tasks.string_programs import power_law
 
-VERSION = 1
+VERSION = 2
 
 OPTIMIZER = optax.adam(5e-3)
-SOLVER = MapSolver(method="gauss_newton", steps=25, products=50)
+SOLVER = MapSolver(method="dense", steps=50)
 HELD_OUT = 5  # one of so many strings
-TESTS = {"gap": "prediction", "derivative": "derivative"}
+TESTS = 2  # effect and change: a program of one token cannot be cut, so that its composition is not asked
 
 
-def measure(point, *, key, trained=True):
-    """Every seed's maps. Not ``trained``: of the networks at the start, whatever the time."""
+def measure(point, *, key, trained=True, swapped=False):
+    """Every seed's maps. Not ``trained``: of the networks at the start, whatever the time.
+
+    ``swapped``: what the map of another program leaves is given as what the program's own leaves.
+    """
     of_networks, of_batches, of_maps = (jax.random.fold_in(key, i) for i in range(3))
     tasks, family = _small_transformers.sample_family(point.seed, point, key=of_networks)
     frequencies = np.tile(power_law(len(point.program), point.zipf_exponent), (point.updates, 1))
@@ -46,7 +53,8 @@ def measure(point, *, key, trained=True):
             if not step <= point.updates:
                 return None
             w = path[i, max(round(step / point.every), 1) - 1] if trained else family.weights[i]
-            return tested(family.network(w), task, c, strings, point, key=of_map)
+            row = tested(family.network(w), task, c, strings, point, key=of_map)
+            return mistaken(row) if swapped else row
 
         return [[at(context, multiple) for multiple in point.multiple] for context in point.context]
 
@@ -82,33 +90,45 @@ def asked(task, strings):
 
 
 def tested(network, task, context, strings, point, *, key):
-    """Effect of the program on answers and tests of its map, with the least of each null; name -> axes, value.
+    """Effect of the program on answers, and what its map leaves of it and of its changes; name -> axes, value.
 
-    The map is fitted on all strings but a fifth, the last ones. The losses are those of the program's first symbol
-    after these, answered with the program, by the map's weights without it, or by the network without it.
+    The map is fitted on all strings but a fifth, the last ones. The null is the map of the next program. The losses are
+    those of the program's first symbol after held-out strings, answered with the program, or by the network without it.
     """
-    held_out = strings[-(len(strings) // HELD_OUT) :]
-    program = TokenPrompt(jnp.asarray([*task.program_tokens()[context], 0, 0], jnp.int32))
-    last = asked(task, held_out)
-    last = jax.vmap(lambda prompt: prompt.alone(prompt.positions - 1, size=point.length + 1))(last)
+    training, held_out = np.split(strings, [len(strings) - len(strings) // HELD_OUT])
+    fitted, last = (
+        jax.vmap(lambda prompt: prompt.alone(prompt.positions - 1, size=point.length + 1))(asked(task, part))
+        for part in (training, held_out)
+    )
+    tokens = task.program_tokens()
+    pair = [[*tokens[c % len(tokens)], 0, 0] for c in (context, context + 1)]
+    programs = jax.vmap(TokenPrompt)(jnp.asarray(pair, jnp.int32))
+    program = jax.tree.map(lambda leaf: leaf[0], programs)
     answers = {"program": answers_after(network, program, last), "neither": answers_alone(network, last)}
-    row = {"effect": ((), float(jnp.mean(divergence("logits", answers["program"], answers["neither"]))))}
+    row: dict[str, Any] = {
+        "effect": ((), float(jnp.mean(divergence("logits", answers["program"], answers["neither"]))))
+    }
     if point.directions:
-        # As many rows are held out as are fitted: the others stand there several times.
-        training = strings[: -len(held_out)]
-        strings_all = np.concatenate([training, np.resize(held_out, training.shape)])
-        settings = {"directions": point.directions, "draws": point.draws, "query_length": point.length + 1}
-        settings |= {"queries": asked(task, strings_all), "solver": SOLVER}
-        result = context_map(network, task, program, subspace=None, key=key, **settings)
-        answers["map"] = answers_alone(result.weights, last)
-        for name, ours in TESTS.items():
-            row[ours] = (), float(result.dataset[name])
-            row[f"null_{ours}"] = ("null",), result.dataset[f"null_{name}"].min("draw").values  # pyright: ignore[reportArgumentType]
-        row["converged"] = (), float(result.converged)
+        queries = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), Queries(fitted, last, {}))
+        problem = LawProblem(network, parameter_mask(network, None), SOLVER, "logits")
+        result = _fractions_left(problem, programs, queries, point.directions, key)
+        for name, values in zip(("left", "converged"), result, strict=True):
+            row[name] = ("world", "test"), np.asarray(values[0, :, :TESTS], float)
     right = first_symbols(task, context, held_out)
     by = [name for name in point.answered_by if name in answers]
     losses = [-float(np.mean(jax.nn.log_softmax(answers[name])[np.arange(len(right)), right])) for name in by]
     return row | {"answer_loss": (("answered_by",), np.array(losses))}
+
+
+def mistaken(row):
+    """The row with what the other map leaves in the place of what the program's own leaves."""
+    axes, left = row["left"]
+    return row | {"left": (axes, left[[1, 1, 2]])}
+
+
+@eqx.filter_jit
+def _fractions_left(problem, programs, queries, directions, key):
+    return fractions_left(problem, programs, queries, directions=directions, key=key)
 
 
 def first_symbols(task, context, strings):

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
+from icllab.diagnostics.curves import peaks as _peaks
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Estimate, Finding, checks
 
@@ -55,7 +56,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     times = dataset["time"].values
     peaks, fine = leads(dataset), float(np.diff(times).min()) / 12**0.5
     height = abs(dataset["susceptibility"].sel(observable="loss", drop=True))
-    ends = xr.concat([height.isel(time=0, drop=True), height.isel(time=-1, drop=True)], "end").max("end")
+    peaked = _peaks.peaks(height, along="time", height=PEAK)["peaked"].astype(float)
     highest = abs(dataset["susceptibility"]).max("time")
     worst = (dataset["susceptibility_error"].max("time") / highest).max("observable")
     lead, reach = peaks["peak_lead"], dataset["reach"]
@@ -63,7 +64,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     distance = Estimate((peaks["posterior_time"] - peaks["peak_time"]) / lead, 0.0)
     every = reach.size >= 3 and dataset["nbeta"].size >= 2
     findings = [
-        *checks.above("peak", "largest susceptibility / at the ends", Estimate(height.max("time") / ends, 0.0), PEAK),
+        *checks.equal("peak", f"whether the susceptibility peaks, {PEAK:g} times as high as at both ends", peaked, 1.0),
         *checks.above("lead", "steepest fall of the loss - peak", Estimate(lead, fine), reach.broadcast_like(lead)),
         *checks.above("dimension", "steepest rise of the effective dimension - peak", later),
         *checks.near(
@@ -96,6 +97,7 @@ SPARSE = (60.0, 80.0, 90.0, *(94 + 0.25 * i for i in range(25)), 104.0, 110.0)
 DENSE = (*range(0, 76, 15), *(76 + 0.25 * i for i in range(97)), 101, 102, 104, 108, 112, 118, 124, 130)
 
 COMMON = {"reach": (1.0, 2.0, 4.0), "observable": OBSERVABLES, "time": DENSE}
+ONE = {"reach": (1.0,), "nbeta": (20.0,)}
 
 claim = Claim(
     title="Susceptibility peaks before the fall",
@@ -130,6 +132,10 @@ claim = Claim(
     precision="float64",
     controls={
         "formed": Control("both attentions are formed at the start: there is no cliff", measure={"formed": 8.0}),
+        "squared": Control(
+            "the susceptibility is the squared loss of the landscape", measure={"squared": True}, axes=ONE
+        ),
+        "behind": Control("posteriors are those of a time 30 earlier", measure={"behind": 30.0}, axes=ONE),
         "held": Control("the localization is a hundred times what is said", measure={"tighter": 100.0}),
     },
 )

@@ -33,24 +33,31 @@ def attention(w, pairs):
     return right / (right + 2 * pairs)
 
 
-def measure(point, *, key, formed=0.0, tighter=1.0):
-    """One cell: curves along the flow, which starts with both attentions ``formed``; ``tighter``: times gamma."""
+def measure(point, *, key, formed=0.0, tighter=1.0, squared=False, behind=0.0):
+    """One cell: curves along the flow, which starts with both attentions ``formed``; ``tighter``: times gamma.
+
+    ``squared``: the squared loss in place of susceptibilities. ``behind``: how much later posteriors are noted.
+    """
     times, gamma = np.asarray(point.time, float), tighter * point.nbeta / point.reach
     sizes = {"pairs": point.pairs, "labels": point.labels}
     flow = induction_landscape.flow((formed, formed, 0.0), time=times[-1] + 1, **sizes)
-    path = np.stack([np.interp(times, flow.time, row) for row in flow.parameters.T], axis=1)
+    path, felt = (
+        np.stack([np.interp(at, flow.time, row) for row in flow.parameters.T], axis=1)
+        for at in (times, np.maximum(times - behind, 0))
+    )
     plain, tilt = (Landscape(jnp.asarray(share), **sizes) for share in (0.0, 1.0))
     observables = {"loss": plain, "attention": eqx.Partial(attention, pairs=point.pairs)}
     route = Quadrature(points=point.points, reach=point.span, scale=point.span * gamma**-0.5)
     tilts = {"tilted": {"outside": tilt}, "observables": observables}
     settings = {"nbeta": point.nbeta, "localization": gamma, "route": route, "key": key}
     respond = functools.partial(susceptibility, plain, **tilts, **settings)
-    responses = [respond(jnp.asarray(w)).sel(observable=list(point.observable)) for w in path]
+    responses = [respond(jnp.asarray(w)).sel(observable=list(point.observable)) for w in felt]
     dimensions = [effective_dimension(plain, jnp.asarray(w), resolution=point.resolution, key=key).value for w in path]
-    axes = ("time", "observable")
+    axes, losses = ("time", "observable"), induction_landscape.loss(*path.T, **sizes)
+    susceptibilities = np.stack([response["susceptibility"].values[:, 0] for response in responses])
     return {
-        "label_loss": (("time",), induction_landscape.loss(*path.T, **sizes)),
-        "susceptibility": (axes, np.stack([response["susceptibility"].values[:, 0] for response in responses])),
+        "label_loss": (("time",), losses),
+        "susceptibility": (axes, np.stack([losses**2] * 2, axis=1) if squared else susceptibilities),
         "susceptibility_error": (
             axes,
             np.stack([response["susceptibility_error"].values[:, 0] for response in responses]),

@@ -11,13 +11,13 @@ from icllab.core.grid import tabulated
 from icllab.diagnostics import HMC, learning_coefficient
 from icllab.diagnostics.curves.breakpoints import change_points
 
-VERSION = 2
+VERSION = 3
 
 SIZES = (1.0, 0.7, 0.5)  # of the tasks
 
 
 def measure(point, *, key, start=None, together=False, backwards=False):
-    """One cell; from weights of another ``start``, with all ranks ``together``, or with the records ``backwards``."""
+    """One cell; from weights of another ``start``, with all ranks ``together``, or with the weights ``backwards``."""
     machine = ranks.Machine.init(point.dim, point.length, [SIZES[0]] * RANKS if together else SIZES)
     levels, _ = machine.plateau_losses(RANKS)
 
@@ -27,8 +27,8 @@ def measure(point, *, key, start=None, together=False, backwards=False):
         path, losses = ranks.descend(machine, ranks.small_weights(of_start, point.dim, RANKS, width))
         losses = np.asarray(losses)
         planted = [EVERY * int(np.argmax(losses < level)) for level in (levels[:-1] + levels[1:]) / 2]
-        order = slice(None, None, -1) if backwards else slice(None)
-        path, losses = jax.tree.map(lambda leaf: leaf[order], path), losses[order]
+        if backwards:
+            path = jax.tree.map(lambda leaf: leaf[::-1], path)
         curve = losses[np.asarray(point.step) // EVERY]
         breaks = change_points(
             xr.DataArray(curve[None], {"step": list(point.step)}, ("member", "step")), key=of_breaks, max_breaks=BREAKS

@@ -1,0 +1,28 @@
+"""Whether an estimate agrees with a prediction, as checks of claims have it."""
+
+import jax
+import numpy as np
+import xarray as xr
+
+from icllab.lab import checks, estimates
+
+STATISTIC = "icllab.lab.checks.agrees"
+FAMILY = (
+    "The mean of ten normal seeds, whose expectation is so many standard errors from the prediction; the bound of the "
+    "error is twice the true one."
+)
+AXIS = "deviation / standard error of the mean"
+STRENGTHS = (0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0)
+FALSE = {0.0: ("fails", "undecided"), 12.0: ("holds",)}
+REPLICATES = 400
+
+SEEDS = 10
+
+
+def verdicts(strength, *, replicates, key):
+    """One finding for each replicate."""
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    values = strength / np.sqrt(SEEDS) + rng.normal(size=(replicates, SEEDS))
+    estimate = estimates.mean(xr.DataArray(values, dims=("replicate", "seed")))
+    findings = checks.agrees("mean", "mean", estimate, 0.0, largest_error=2 / np.sqrt(SEEDS))
+    return [finding.outcome.value for finding in findings]

@@ -1,0 +1,62 @@
+r"""Laws for contexts as checks see them: a finding for each verdict on the tests of several networks.
+
+The ratio of a test is the fraction that the context's own map leaves, over that which another context's map leaves, or
+over 1 where that leaves more; see :mod:`icllab.diagnostics.contexts.verdicts`.
+"""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from icllab.core.axes import Axis, Quantity
+from icllab.diagnostics.contexts.verdicts import LEVEL, SIGMAS, LawOutcome, law, log_ratios
+from icllab.lab.checks import Finding
+from icllab.lab.outcomes import Outcome
+
+WORLDS = ("own", "other", "planted")
+TESTS = ("effect", "change", "composition")
+TRAINED = 0.5  # score at the end
+WORST = "most that weights leave of effect, change and composition"
+HAS_LAW = {LawOutcome.LAW: True, LawOutcome.CAPACITY: False, LawOutcome.NONE: False}
+FIXED = {"dim": 2, "length": 8, "batch": 64, "transformer_updates": 1000, "queries": 96, "directions": 4}
+ASKED = {"context": (0, 1, 2, 3), "world": WORLDS, "test": TESTS}
+
+AXES = (
+    Axis("family", "F", "networks and the weights that move"),
+    Axis("context", "c", "context"),
+    Axis("world", "v", "whose map stands for the context"),
+    Axis("test", "q", "what a law carries"),
+)
+QUANTITIES = (
+    Quantity("training_score", "A", "score of the network with contexts"),
+    Quantity("left", "r", "fraction left by weights"),
+    "converged",
+    *(Quantity(f"{name}_ratio", r"\Lambda", f"{name} left / by another context's map") for name in TESTS),
+    Quantity("ratio", r"\Lambda", "level for a law"),
+)
+
+
+def with_ratios(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset with the ratio of every test, a geometric mean over contexts whose fits have converged."""
+    logs = log_ratios(_tests(dataset), "own").mean("context")
+    ratios = {f"{name}_ratio": np.exp(logs.sel(test=name, drop=True)) for name in TESTS}
+    return dataset.assign(ratios)
+
+
+def judged(id: str, phrase: str, dataset: xr.Dataset, *, has_law: bool, **at: Any) -> Finding:
+    """A finding: the networks of a selection have a law, or have none; undecided where the verdict is."""
+    verdict = law(_tests(dataset.sel(at, drop=True)).rename(seed="network"))
+    numbers = verdict.numbers
+    worst = numbers.isel(test=int(np.argmax(numbers["ratio"].fillna(0.0).values)))
+    says = HAS_LAW.get(LawOutcome(verdict.outcome))
+    outcome = Outcome.UNDECIDED if says is None else Outcome.HOLDS if says is has_law else Outcome.FAILS
+    ratio, reach = float(worst["ratio"]), float(worst["high"] - worst["low"]) / 2
+    name = f"{id}[{','.join(f'{axis}={value}' for axis, value in at.items())}]"
+    advice = f"{verdict.outcome.value}: {verdict.sentence}"
+    return Finding(name, f"{phrase} {LEVEL:g}", LEVEL, ratio, reach / SIGMAS, reach, outcome, advice)
+
+
+def _tests(dataset: xr.Dataset) -> xr.Dataset:
+    """What :func:`~icllab.diagnostics.contexts.laws.context_law` measures, of every network."""
+    return dataset[["left", "converged"]].assign(converged=dataset["converged"] > 0.5)

@@ -1,0 +1,326 @@
+r"""Tests of a law for contexts: how much of what contexts do to a network do weights carry?
+
+With the map :math:`f_c(w)` of a context c (see :mod:`~icllab.diagnostics.contexts.maps`), three fractions are left on
+held-out queries. A law leaves none of them:
+
+.. math:: \rho_c &= E\,\mathrm{div}(T_w(c, x), T_{f_c(w)}(x)) / E\,\mathrm{div}(T_w(c, x), T_w(x)) &&\text{(effect)} \\
+          \tau_c &= E\,|\partial_d T_w(c, x) - \partial_{Df_c d} T_{f_c(w)}(x)|^2
+                    / E\,|\partial_d T_w(c, x)|^2 &&\text{(change)} \\
+          \kappa_c &= E\,|T_{f_{c_1c_2}(w)}(x) - T_{f_{c_2}(f_{c_1}(w))}(x)|^2
+                      / E\,|T_w(c, x) - T_w(x)|^2 &&\text{(composition)}
+
+None of them suffices. A fit has a small gap because weights exist for most functions of a query; it then changes as
+these do. A network without any map composes, since nothing moves. Every fraction is measured in three worlds:
+
+* *own*: the context's own map;
+* *other*: the map of another context (in the composition, of another context's earlier half) in its place: the null;
+* *planted*: an exact law at the same size in the same network. The target is :math:`T_{w + \delta}(x)` for a random
+  change :math:`\delta = \delta_1 + \delta_2` of the subspace, scaled to the divergence of the context's effect. What
+  is left of it is what these queries, this solver and the choice among equivalent weights leave of a law.
+
+Derived: docs/context-map.md, Is there a law?
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.prompt import Prompt
+from icllab.core.protocols import AbstractTask, Predictor
+from icllab.diagnostics.contexts.distances import divergence, divergence_kind, squared_size
+from icllab.diagnostics.contexts.queries import (
+    Queries,
+    answers_after,
+    answers_alone,
+    halve_context,
+    queries_for,
+    require_answer,
+)
+from icllab.diagnostics.contexts.solvers import (
+    MapFit,
+    MapSolver,
+    answer_changes,
+    carry,
+    gauss_newton,
+    unused_parameters,
+)
+from icllab.diagnostics.contexts.subspaces import Where, parameter_mask, parameters
+
+WORLDS = ("own", "other", "planted")
+TESTS = ("effect", "change", "composition")
+SOLVER = MapSolver(method="dense")
+HALVINGS = 40  # of the interval for the size of a planted change
+
+
+class Fractions(NamedTuple):
+    """Fractions left in every world and test, and whether all of their fits have converged."""
+
+    left: Float[Array, "context world test"]
+    converged: Bool[Array, "context world test"]
+
+
+class LawProblem(eqx.Module):
+    """A network, the weights that may move, and how they are fitted."""
+
+    model: Any
+    mask: Any
+    solver: MapSolver = eqx.field(static=True)
+    kind: str = eqx.field(static=True)
+
+    @property
+    def free(self) -> Any:
+        """The weights that may move."""
+        return eqx.filter(self.model, self.mask)
+
+    def network(self, free: Any) -> Any:
+        """The network with these weights in the place of its own."""
+        return eqx.combine(free, self.model)
+
+    def fit(self, start: Any, queries: Any, targets: Array) -> tuple[Any, Array]:
+        """Weights with these answers to queries, from ``start``; and whether the fit has converged."""
+        fit = MapFit(self.network(start), self.mask, queries, targets, self.kind)
+        solution = gauss_newton(fit, self.solver)
+        return solution.free, solution.gradient <= self.solver.tolerance
+
+    def carried(self, free: Any, queries: Any, targets: Array, direction: Any, change: Array) -> Any:
+        """:math:`Df_c d` of the map with weights ``free``."""
+        fit = MapFit(self.network(free), self.mask, queries, targets, self.kind)
+        return carry(fit, direction, change, self.solver).direction
+
+    def divergence(self, target: Array, answers: Array) -> Array:
+        """Mean divergence of answers from a target."""
+        return jnp.mean(divergence(self.kind, target, answers))
+
+    def size(self, target: Array, change: Array) -> Array:
+        """Mean square of a change of answers, in the metric of the divergence."""
+        return jnp.mean(squared_size(self.kind, target, change))
+
+
+def normal_like(params: Any, key: PRNGKeyArray) -> Any:
+    """Normal numbers with the root mean square of every array; of the whole tree if an array is zero."""
+    leaves, structure = jax.tree.flatten(params)
+    count = sum(leaf.size for leaf in leaves)
+    whole = jnp.sqrt(sum((jnp.sum(leaf**2) for leaf in leaves), jnp.zeros(())) / count)
+
+    def normal(leaf: Array, number: int) -> Array:
+        size = jnp.sqrt(jnp.mean(leaf**2)) if leaf.size else whole
+        drawn = jax.random.normal(jax.random.fold_in(key, number), leaf.shape, leaf.dtype)
+        return jnp.where(size > 0, size, whole).astype(leaf.dtype) * drawn
+
+    return structure.unflatten([normal(leaf, i) for i, leaf in enumerate(leaves)])
+
+
+def fractions_left(
+    problem: LawProblem, contexts: Any, queries: Queries, *, directions: int, key: PRNGKeyArray
+) -> Fractions:
+    """Fractions left of stacked contexts with their stacked queries; a pure function that can be jitted and mapped.
+
+    The map of context i - 1 stands for another context's. Directions are shared by contexts.
+    """
+    of_directions, of_plants = jax.random.split(key)
+    count = len(jax.tree.leaves(contexts)[0])
+    ways = jax.vmap(lambda k: normal_like(parameters(problem.model), k))(jax.random.split(of_directions, directions))
+    fitted = jax.vmap(lambda *case: _fit_maps(problem, ways, *case))
+    maps = fitted(contexts, queries.fitted, queries.held_out, jax.random.split(of_plants, count))
+    others = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, axis=0), (maps.own, maps.half, maps.converged))
+    return Fractions(
+        *jax.vmap(lambda *case: _compare(problem, ways, *case))(
+            contexts, queries.fitted, queries.held_out, maps, others
+        )
+    )
+
+
+class _Fitted(NamedTuple):
+    """A map of the whole context with its carried directions."""
+
+    free: Any
+    carried: Any
+
+
+class _Maps(NamedTuple):
+    own: _Fitted
+    half: Any
+    planted: _Fitted
+    planted_half: Any
+    parts: tuple[Any, Any]  # the planted changes of both halves
+    converged: Array  # of own, half, planted, planted half
+
+
+def _plus(left: Any, right: Any) -> Any:
+    return jax.tree.map(jnp.add, left, right)
+
+
+def _fit_maps(problem: LawProblem, ways: Any, context: Any, fitted: Any, held_out: Any, key: PRNGKeyArray) -> _Maps:
+    """The maps of a context, of its earlier half, and of a planted change of the same size and its first part."""
+    model, free = problem.model, problem.free
+    target, base = answers_after(model, context, fitted), answers_alone(model, fitted)
+    first, second = (normal_like(free, part) for part in jax.random.split(key))
+    scale = _scale_of_plant(problem, _plus(first, second), fitted, base, problem.divergence(target, base))
+    parts = tuple(jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, part) for part in (first, second))
+    whole = problem.network(_plus(free, _plus(*parts)))
+    targets = jnp.stack(
+        [
+            target,
+            answers_after(model, halve_context(context)[0], fitted),
+            answers_alone(whole, fitted),
+            answers_alone(problem.network(_plus(free, parts[0])), fitted),
+        ]
+    )
+    solutions, converged = jax.vmap(lambda t: problem.fit(free, fitted, t))(targets)
+
+    def carried(way: Any) -> Any:
+        changes = jnp.stack([answer_changes(model, fitted, way, context), answer_changes(whole, fitted, way)])
+        ends = jax.tree.map(lambda leaf: leaf[::2], solutions)
+        return jax.vmap(lambda end, t, change: problem.carried(end, fitted, t, way, change))(
+            ends, targets[::2], changes
+        )
+
+    directions = jax.vmap(carried)(ways)  # [direction, own or planted, ...]
+    own, planted = (
+        _Fitted(_at(solutions, 2 * i), jax.tree.map(lambda leaf, i=i: leaf[:, i], directions)) for i in (0, 1)
+    )
+    return _Maps(own, _at(solutions, 1), planted, _at(solutions, 3), parts, converged)
+
+
+def _stack(*trees: Any) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _at(tree: Any, index: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def _scale_of_plant(problem: LawProblem, change: Any, queries: Any, base: Array, wanted: Array) -> Array:
+    """Factor on a change of weights that changes answers by the wanted divergence, by bisection of its logarithm."""
+
+    def size(exponent: Array) -> Array:
+        moved = jax.tree.map(lambda w, d: w + jnp.exp(exponent).astype(w.dtype) * d, problem.free, change)
+        return problem.divergence(base, answers_alone(problem.network(moved), queries))
+
+    def narrower(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = (ends[0] + ends[1]) / 2
+        small = size(middle) < wanted
+        return jnp.where(small, middle, ends[0]), jnp.where(small, ends[1], middle)
+
+    ends = jnp.asarray(-20.0, base.dtype), jnp.asarray(10.0, base.dtype)
+    return jnp.exp(jax.lax.fori_loop(0, HALVINGS, narrower, ends)[0])
+
+
+def _compare(
+    problem: LawProblem, ways: Any, context: Any, fitted: Any, held_out: Any, maps: _Maps, others: Any
+) -> tuple[Array, Array]:
+    """Fractions [world, test] that are left of a context, and whether their fits have converged."""
+    model, later = problem.model, halve_context(context)[1]
+    other, other_half, other_converged = others
+    planted = problem.network(_plus(problem.free, _plus(*maps.parts)))
+    halves = _stack(maps.half, other_half, maps.planted_half)
+    own_ends, other_ends = (answers_after(problem.network(half), later, fitted) for half in (maps.half, other_half))
+    planted_end = answers_alone(problem.network(_plus(maps.planted_half, maps.parts[1])), fitted)
+    composed, composed_converged = jax.vmap(lambda start, target: problem.fit(start, fitted, target))(
+        halves, jnp.stack([own_ends, other_ends, planted_end])
+    )
+    candidates = _stack(maps.own, other, maps.planted)
+    start, after = answers_alone(model, held_out), answers_after(model, context, held_out)
+    moved = answers_alone(planted, held_out)
+    targets = jnp.stack([after, after, moved])
+    ends = jax.vmap(lambda free: answers_alone(problem.network(free), held_out))(candidates.free)
+    at_once = ends[jnp.asarray([0, 0, 2])]
+    in_steps = jax.vmap(lambda free: answers_alone(problem.network(free), held_out))(composed)
+
+    def left_and_whole(way: Any, carried: Any) -> tuple[Array, Array]:
+        own, of_plant = answer_changes(model, held_out, way, context), answer_changes(planted, held_out, way)
+        changes = jnp.stack([own, own, of_plant])
+        mapped = jax.vmap(lambda free, d: answer_changes(problem.network(free), held_out, d))(candidates.free, carried)
+        return jax.vmap(problem.size)(targets, changes - mapped), jax.vmap(problem.size)(targets, changes)
+
+    left, whole = jax.vmap(left_and_whole, in_axes=(0, 1))(ways, candidates.carried)
+    effect = jax.vmap(problem.divergence)(targets, ends) / jax.vmap(lambda t: problem.divergence(t, start))(targets)
+    composition = jax.vmap(problem.size)(targets, at_once - in_steps) / jax.vmap(problem.size)(
+        targets, targets - start[None]
+    )
+    left = jnp.stack([effect, jnp.sum(left, axis=0) / jnp.sum(whole, axis=0), composition], axis=1)
+    own, half, plant, half_plant = maps.converged
+    converged = jnp.stack([own, other_converged[0], plant])
+    composes = composed_converged & jnp.stack([half, other_converged[1], half_plant]) & jnp.stack([own, own, plant])
+    return left, jnp.stack([converged, converged, composes], axis=1)
+
+
+@eqx.filter_jit
+def _fractions_left(
+    problem: LawProblem, contexts: Any, queries: Queries, directions: int, key: PRNGKeyArray
+) -> Fractions:
+    return fractions_left(problem, contexts, queries, directions=directions, key=key)
+
+
+def context_law(
+    model: Predictor,
+    task: AbstractTask,
+    contexts: Sequence[Prompt],
+    *,
+    subspace: Where | None,
+    key: PRNGKeyArray,
+    queries: int | Sequence[Any] = 256,
+    query_length: int = 1,
+    directions: int = 4,
+    solver: MapSolver = SOLVER,
+) -> xr.Dataset:
+    """Measure how much of what contexts do to a network weights carry; :func:`~.verdicts.law` judges it.
+
+    Args:
+        model: Model at its weights w.
+        task: Task that owns the loss, and samples the queries.
+        contexts: Prompts of one shape, whose examples before the last query are the contexts: two or more, of two
+            examples or more, and unrelated to each other. The null of each is the map of the one before it.
+        subspace: Weights that may change, as ``where`` of ``equinox.tree_at``; None: all.
+        key: Key of queries, directions and planted changes.
+        queries: Number of queries for the fits of a context, and the same number held out; or for every context
+            prompts stacked on a leading axis, half of them for the fit.
+        query_length: Number of positions of a query.
+        directions: Number of random directions of the weights.
+        solver: Options of the fits; always Gauss-Newton.
+
+    Returns:
+        ``left``, the fraction left, over ``context``, ``world`` (``own``, ``other``, ``planted``) and ``test``
+        (``effect``, ``change``, ``composition``); ``converged`` over the same axes. Datasets of several networks are
+        joined by ``xr.concat(..., "network")``.
+
+    Raises:
+        InputError: Contexts are too few, too short or of several shapes; the subspace affects no query; or a context
+            or an argument is none that :func:`~.maps.context_map` takes.
+
+    Source: the hypothesis [SLT22].
+    Derived: docs/context-map.md, Is there a law?
+    """
+    require_key(key)
+    require_integer("directions", directions)
+    if len(contexts) < 2:
+        raise expected("contexts", "at least two contexts", len(contexts), "each is the null of another")
+    counts = queries if isinstance(queries, Sequence) else [queries] * len(contexts)
+    if len(counts) != len(contexts):
+        raise expected("queries", f"stacked prompts for each of {len(contexts)} contexts", len(counts))
+    of_queries, of_tests = jax.random.split(key)
+    sets = [
+        queries_for(context, task, count=count, size=query_length, key=jax.random.fold_in(of_queries, i))
+        for i, (context, count) in enumerate(zip(contexts, counts, strict=True))
+    ]
+    if min(context.length for context in contexts) < 2:
+        raise expected("contexts", "at least two examples", 1, "a context of one example cannot be cut in two")
+    if len({tuple(leaf.shape for leaf in jax.tree.leaves(case)) for case in zip(contexts, sets, strict=True)}) > 1:
+        raise expected("contexts", "contexts and queries of one shape", "several")
+    mask = parameter_mask(model, subspace)
+    kind = divergence_kind(task, require_answer(model, contexts[0], sets[0]))
+    problem = LawProblem(model, mask, solver, kind)
+    base = answers_alone(model, sets[0].fitted)
+    unused_parameters(MapFit(model, mask, sets[0].fitted, base, kind), query_length)
+    left, converged = _fractions_left(problem, _stack(*contexts), _stack(*sets), directions, of_tests)
+    dims = ("context", "world", "test")
+    variables = {"left": (dims, np.asarray(left, np.float64)), "converged": (dims, np.asarray(converged))}
+    coordinates = {"context": np.arange(len(contexts)), "world": list(WORLDS), "test": list(TESTS)}
+    return xr.Dataset(variables, coordinates, sets[0].description | {"directions": directions, "head": kind})
