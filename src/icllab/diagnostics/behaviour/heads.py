@@ -98,8 +98,9 @@ def diagonal_induction_score(
     .. math:: \frac1{T-P+1}\sum_{i=P}^T a_{i,i-P+1}
 
     with the period P of the tokens, the smallest with which all but the first repeat; NaN if there is none of at most
-    half their number. Earlier occurrences than the last do not count, unlike in :func:`prefix_matching_score`, and
-    token P does, which has not occurred before. This is the induction score of ARENA's exercises.
+    half their number, rounded up. Earlier occurrences than the last do not count, unlike in
+    :func:`prefix_matching_score`, and token P does, which has not occurred before. This is the induction score of
+    ARENA's exercises.
     """
     return _mean_on_keys(pattern, *_on_diagonal(tokens))
 
@@ -374,7 +375,7 @@ def _on_diagonal(tokens: Int[Array, " token"]) -> tuple[Bool[Array, "token token
     place = jnp.arange(len(tokens))
     before = place[:, None] - place[None, :]  # how far key j lies before token i
     same = tokens[:, None] == tokens[None, :]
-    agree = jnp.stack([jnp.all(jnp.diagonal(same, -shift)[1:]) for shift in range(1, len(tokens) // 2 + 1)])
+    agree = jnp.stack([jnp.all(jnp.diagonal(same, -shift)[1:]) for shift in range(1, (len(tokens) + 1) // 2 + 1)])
     period = jnp.where(jnp.any(agree), jnp.argmax(agree) + 1, len(tokens) + 1)
     keys = before == period - 1
     return keys, jnp.any(keys, axis=1)
