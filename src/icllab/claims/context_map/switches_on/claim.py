@@ -51,7 +51,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """What weights leave of effects, changes and compositions, along training."""
     rows = [Panel(f"{name}_ratio", "ratio_line", yscale="log") for name in TESTS]
-    return panels(dataset, rows, x="stage", hue="family", line_name="a law leaves less", columns=3)
+    in_order = [stage for stage in STAGES if stage in dataset.stage]
+    return panels(dataset.sel(stage=in_order), rows, x="stage", hue="family", line_name="a law leaves less", columns=3)
 
 
 ASKED_HERE = ASKED | {"stage": STAGES}
