@@ -57,7 +57,10 @@ def test_a_null_has_at_most_five_percent_false_verdicts(name):
 
 @each_family
 def test_a_statistic_tells_the_ends_of_its_family_apart(name):
+    """Not asked of an interval's coverage, whose misses are false everywhere."""
     found = record(name)
+    if len(found["false"]) == len(found["strengths"]):
+        return
     shares = np.array(list(found["verdicts"].values())) / found["replicates"]
     assert abs(shares[:, 0] - shares[:, -1]).sum() / 2 >= 0.8  # the total variation between the two ends
 
