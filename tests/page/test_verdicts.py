@@ -86,7 +86,7 @@ def views(capfd, tmp_path, opened):
     ("name", "verdict"),
     [
         ("singular/exact_coefficients", "holds"),
-        ("induction/copying_in_context", "undecided"),
+        ("routing/daughters_in_the_whole", "undecided"),
     ],
 )
 def test_views_of_a_record_agree(name, verdict, views, monkeypatch):

@@ -50,7 +50,7 @@ def product_energy(precision: Numbers) -> Number:
               \qquad g(X) \to \tfrac12\log2\pi X - \log(\log8X-\gamma_E)
 
     Args:
-        precision: X, a number of samples times a squared factor, at least 0.
+        precision: X >= 0, a number of samples times a squared factor.
 
     Raises:
         InputError: A number is negative.

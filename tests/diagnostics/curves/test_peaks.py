@@ -43,7 +43,7 @@ def test_errors_are_those_of_a_record_about_a_smooth_curve():
         assert abs(size / (0.2 * 2**0.5) - 1) < 0.05, name
     louder = peaks(curves(-slow + noise(0.2) * np.where(T < 60, 1, 3)))
     sizes = [float((louder[name] ** 2).mean() ** 0.5) for name in ("rise_error", "fall_error")]
-    assert sizes[1] > 1.5 * sizes[0]
+    np.testing.assert_allclose(sizes, np.hypot(0.6, [0.2, 0.6]), rtol=0.05)  # the top lies in the loud half
     doubled = peaks(curves(-slow + noise(0.4)))
     np.testing.assert_allclose((doubled["rise_error"] ** 2).mean() ** 0.5 / size, 2, rtol=0.1)
 
