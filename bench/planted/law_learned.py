@@ -1,4 +1,4 @@
-"""Was a law of contexts learned? Fast weights with a law after training, and untrained ones that lack more and more."""
+"""Was a context law learned? Fast weights with a law after training, and untrained ones that lack more and more."""
 
 import runpy
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 
 from icllab.diagnostics.contexts.verdicts import learned
 
-FAST_WEIGHTS = runpy.run_path(str(Path(__file__).with_name("law_of_fast_weights.py")))
+FAST_WEIGHTS = runpy.run_path(str(Path(__file__).with_name("fast_weight_law.py")))
 
 STATISTIC = "icllab.diagnostics.contexts.verdicts.learned"
 FAMILY = "The family of fast weights: eps = 0.01 in the trained model, from 0 to 10 in the untrained one."
