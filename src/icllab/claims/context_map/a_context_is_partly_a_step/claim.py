@@ -91,7 +91,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
-    title="A context is partly a gradient step",
+    title="A context is partly a step",
     sentence=(
         "The weights that stand for a context lie partly along the gradient step on its own examples in trained "
         "transformers, unlike other contexts' steps, and wholly in linear attention."

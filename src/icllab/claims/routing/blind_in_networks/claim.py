@@ -35,7 +35,7 @@ FIXED |= {"program": "abcd", "width": 6, "layers": 1, "heads": 2, "batch": 32, "
 COMMON = {"kind": KINDS, "series": _detection.SERIES, "rule": _detection.RULES, "level": _detection.LEVELS}
 
 claim = Claim(
-    title="Blind detectors seldom find new data in networks",
+    title="Blind detectors miss new data",
     sentence=(
         "No detector that sees only a network's training loss, gradient or response finds the beginning of a program's "
         "data reliably; the loss does so most often."

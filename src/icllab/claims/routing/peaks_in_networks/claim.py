@@ -71,7 +71,7 @@ STEPS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 100, *range(120, 401, 20), *
 COMMON = {"layers": (1,), "program": tuple(PROGRAMS), "step": STEPS}
 
 claim = Claim(
-    title="The response of a rare program peaks before its loss falls",
+    title="Responses of rare programs peak",
     sentence=(
         "In most networks the response of the rarest program's loss to its data peaks before the loss has halved; that "
         "of a program that never comes does not."

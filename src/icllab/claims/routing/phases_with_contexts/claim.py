@@ -189,7 +189,7 @@ SMALL = COMMON | {
 }
 
 claim = Claim(
-    title="Transitions of a posterior with contexts",
+    title="Contexts make phases of a posterior",
     sentence=(
         "As samples grow, a posterior tells two contexts apart; then daughters become rich, each on its own if weights "
         "are private, together and with correlated losses if shared."
