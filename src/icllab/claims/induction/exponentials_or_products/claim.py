@@ -103,6 +103,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         )
         if timed == "rise":  # of products it depends on the start
             ratio, pairs = (part.sel(strengths=part.strengths == "weights") for part in (ratio, pairs))
+            formed = pairs.notnull().any([str(dim) for dim in pairs.dims if dim != "attention"])
+            findings += checks.complete("forming", "attention of each kind forms in some networks", bool(formed.all()))
+            pairs = pairs.sel(attention=formed)
         findings += checks.below(f"flow_{name}", f"{quantity}, on the flow", Estimate(ratio, 0.0), SHORTER)
         networks = estimates.geometric_mean(pairs)
         findings += checks.below(f"networks_{name}", f"{quantity}, in networks", networks, SHORTER)
