@@ -26,6 +26,7 @@ UNFALSIFIED = {
     "asymptotics/ridge_tames_the_peak": "peak_ratio",
     "asymptotics/task_diversity": "bend_grows left_falls",
     "asymptotics/transformer_double_descent": "slope slope_not_one",
+    "context_map/rank_one_patch": "best",
     "descent/one_layer_is_preconditioned_gd": "none_beats",
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
     "induction/landscape_predicts_dynamics": "free_rates",
