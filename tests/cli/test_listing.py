@@ -46,7 +46,9 @@ def test_every_claim_has_a_plain_line_of_its_own_within_80_columns(icl, monkeypa
     lines = icl("list", "--out", "nowhere")[1].splitlines()[1:]
     assert len(lines) == len(registry.claims()) == 67
     assert max(map(len, lines)) <= 80
-    titles = [re.split("holds|fails|undecided|none", line.replace(", stale", ""), maxsplit=1)[1].strip() for line in lines]
+    titles = [
+        re.split("holds|fails|undecided|none", line.replace(", stale", ""), maxsplit=1)[1].strip() for line in lines
+    ]
     assert len({*titles}) == len(titles)
     for title in titles:
         assert len(title.split()) >= 3
