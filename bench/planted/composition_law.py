@@ -1,15 +1,12 @@
 """Do contexts compose? Fast weights, and an addition to the weights that does not add up."""
 
+import runpy
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from icllab.core.prompt import RegressionPrompt
-from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics.contexts.laws import context_law
-from icllab.diagnostics.contexts.solvers import MapSolver
-from icllab.diagnostics.contexts.verdicts import law
-from icllab.tasks import LinearRegression
+FAST_WEIGHTS = runpy.run_path(str(Path(__file__).with_name("fast_weight_law.py")))
 
 STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
 FAMILY = (
@@ -23,18 +20,10 @@ FALSE = dict.fromkeys(STRENGTHS[:4], ("no map", "capacity")) | {
     10.0: ("law", "no map"),
 }
 REPLICATES = 200
-DIM, LENGTH, CONTEXTS, QUERIES = 4, 4, 12, 64
-TASK = LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
-SOLVER = MapSolver(method="dense", steps=8)
 
 
-class Partly(AbstractPredictor):
-    """Fast weights with an addition that is not linear in the query."""
-
-    down: jax.Array
-    up: jax.Array
-    slow: jax.Array
-    strength: jax.Array
+class Waves(FAST_WEIGHTS["Partly"]):
+    """Fast weights with an addition to the weights that is no sum over the context."""
 
     def __call__(self, prompt):
         """The answers at every position."""
@@ -44,30 +33,6 @@ class Partly(AbstractPredictor):
         return jnp.sum(prompt.x * (self.slow[None] + hidden @ self.up.T + waves), axis=1)
 
 
-def measured(strength, rng):
-    """The tests of a random model."""
-    model = Partly(
-        *(jnp.asarray(rng.normal(size=shape) / DIM**0.5) for shape in ((DIM, DIM), (DIM, DIM), (DIM,))),
-        jnp.asarray(strength),
-    )
-    x = rng.normal(size=(CONTEXTS, LENGTH + 1, DIM))
-    y = np.einsum("cld,cd->cl", x, rng.normal(size=(CONTEXTS, DIM)))
-    contexts = [RegressionPrompt(jnp.asarray(x[i]), jnp.asarray(y[i])) for i in range(CONTEXTS)]
-    q = rng.normal(size=(CONTEXTS, QUERIES, 1, DIM))
-    queries = [RegressionPrompt(jnp.asarray(q[i]), jnp.zeros((QUERIES, 1))) for i in range(CONTEXTS)]
-    return context_law(
-        model,
-        TASK,
-        contexts,
-        subspace=lambda m: m.slow,
-        key=jax.random.key(int(rng.integers(2**31))),
-        queries=queries,
-        solver=SOLVER,
-    )
-
-
 def verdicts(strength, *, replicates, key):
     """A verdict of every replicate."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-    with jax.enable_x64(True):
-        return [law(measured(strength, rng)).outcome.value for _ in range(replicates)]
+    return FAST_WEIGHTS["verdicts"](strength, replicates=replicates, key=key, kind=Waves)

@@ -43,9 +43,9 @@ class Partly(AbstractPredictor):
         )
 
 
-def measured(strength, rng):
+def measured(strength, rng, kind=Partly):
     """The tests of a random model."""
-    model = Partly(
+    model = kind(
         *(jnp.asarray(rng.normal(size=shape) / DIM**0.5) for shape in ((DIM, DIM), (DIM, DIM), (DIM,))),
         jnp.asarray(strength),
     )
@@ -65,8 +65,8 @@ def measured(strength, rng):
     )
 
 
-def verdicts(strength, *, replicates, key):
+def verdicts(strength, *, replicates, key, kind=Partly):
     """A verdict of every replicate."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     with jax.enable_x64(True):
-        return [law(measured(strength, rng)).outcome.value for _ in range(replicates)]
+        return [law(measured(strength, rng, kind)).outcome.value for _ in range(replicates)]
