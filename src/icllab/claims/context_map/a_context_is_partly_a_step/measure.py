@@ -48,10 +48,10 @@ def measure(point, *, key, shuffled=False, negated=False, trained=True, exact=Fa
         test = jax.tree.map(lambda leaf: leaf[:, 0], sampled(rng, SCORED, 1, point))
 
         def at(step, part):
-            found = parts(architecture)
-            if part not in found:
+            subspaces = parts(architecture)
+            if part not in subspaces:
                 return missing()
-            return compared(networks[step], task, prompts, others, found[part], key=of_maps, **options)
+            return compared(networks[step], task, prompts, others, subspaces[part], key=of_maps, **options)
 
         scores = np.array([explained(network, test) for network in networks.values()])
         return tabulated(at, step=point.step, part=point.part) | {"training_score": (("step",), scores)}

@@ -28,12 +28,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """A law in linear attention that sums, and in no other model; linear attention has one layer by construction."""
     trained = bool((dataset["training_score"] > TRAINED).all())
     findings = checks.complete("trained", f"every model ends with a score above {TRAINED:g}", trained)
-    one = int(dataset["layers"].min())
+    fewest_layers = int(dataset["layers"].min())
     for name in dataset["family"].values.tolist():
         if name == SIMPLEST:
-            findings.append(judged("law", WORST, dataset, has_law=True, family=name, layers=one))
+            findings.append(judged("law", WORST, dataset, has_law=True, family=name, layers=fewest_layers))
             continue
-        layers = dataset["layers"].values.tolist() if name in TRANSFORMERS else [one]
+        layers = dataset["layers"].values.tolist() if name in TRANSFORMERS else [fewest_layers]
         findings += [judged("no_law", WORST, dataset, has_law=False, family=name, layers=n) for n in layers]
     return findings
 

@@ -59,8 +59,8 @@ def waited(dataset: xr.Dataset) -> xr.DataArray:
 def helped(dataset: xr.Dataset) -> xr.DataArray:
     """T of a late composition where its parts are asked over that where strangers are, a geometric mean."""
     times = dataset["observed_time"].sel(program=[name for name in LATE if name in dataset.program])
-    asked, strange = (times.sel(parts=parts, drop=True) for parts in BOTH)
-    return _times.geometric(asked / strange, "program")
+    with_parts, with_strangers = (times.sel(parts=parts, drop=True) for parts in BOTH)
+    return _times.geometric(with_parts / with_strangers, "program")
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
