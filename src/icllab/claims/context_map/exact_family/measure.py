@@ -7,11 +7,14 @@ import numpy as np
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics import MapSolver, context_map, context_rank, gradient_step_comparison
+from icllab.diagnostics.contexts.laws import context_law
+from icllab.diagnostics.contexts.verdicts import law
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
 from icllab.tasks import LinearRegression
 
-VERSION = 1
+VERSION = 2
 
+CONTEXTS = 6  # of the tests of a law
 ZERO = 1e-10  # of the largest eigenvalue: in float64 those that vanish are at 1e-32, others down to 1e-4
 
 
@@ -61,17 +64,21 @@ class SignStep(AbstractPredictor):
 
 
 def sample_model(rng, point, kind):
-    """A model with random weights, a context, and queries whose halves have mean zero."""
+    """A model with random weights, contexts, and queries whose halves have mean zero."""
     dim, count = point.dim, point.queries
     shapes = (point.hidden, dim), (dim, point.hidden), (dim,)
     weights = [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
     kinds = {"softmax": SoftmaxContext, "last": LastExample}
     model = kinds[kind](*weights) if kind in kinds else FastWeights(*weights, normalised=kind == "mean")
-    x, y = rng.normal(size=(point.length + 1, dim)), rng.normal(size=point.length + 1)
+    shape = (CONTEXTS, point.length + 1)
+    contexts = [
+        RegressionPrompt(jnp.asarray(x), jnp.asarray(y))
+        for x, y in zip(rng.normal(size=(*shape, dim)), rng.normal(size=shape), strict=True)
+    ]
     halves = rng.normal(size=(2, count // 2, 1, dim))
     inputs = jnp.asarray(np.concatenate([half for half_inputs in halves for half in (half_inputs, -half_inputs)]))
     queries = jax.vmap(RegressionPrompt)(inputs, jnp.asarray(np.zeros((2 * count, 1))))
-    return model, RegressionPrompt(jnp.asarray(x), jnp.asarray(y)), queries
+    return model, contexts, queries
 
 
 def measure(point, *, key, kind="sum", signs=False):
@@ -83,10 +90,20 @@ def measure(point, *, key, kind="sum", signs=False):
 def measure_seed(point, seed, key, kind, signs):
     """The numbers of one seed."""
     rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(key)).ravel().tolist()])
-    model, context, queries = sample_model(rng, point, kind)
+    model, contexts, queries = sample_model(rng, point, kind)
+    context = contexts[0]
     task = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
     settings = {"key": key, "queries": queries, "solver": MapSolver(tolerance=1e-7)}
     result = context_map(model, task, context, subspace=lambda m: m.slow, directions=2, draws=2, **settings)
+    tests = context_law(
+        model,
+        task,
+        contexts,
+        subspace=lambda m: m.slow,
+        key=key,
+        queries=[queries] * CONTEXTS,
+        solver=MapSolver(method="dense"),
+    )
     rank = context_rank(
         model, task, context, threshold=ZERO, subspace=lambda m: m.slow, weights=lambda m: m.down, **settings
     )
@@ -98,6 +115,7 @@ def measure_seed(point, seed, key, kind, signs):
         "map_gap": result.gap,
         "derivative_gap": result.derivative,
         "composition_gap": result.composition,
+        "law": float(law(tests).outcome.value == "law"),
         "unrelated_gap": float(null["null_gap"].max()),
         "unrelated_composition_gap": float(null["null_composition"].min()),
         "step_gap": float(step_result["best_step_gap"]),
