@@ -20,7 +20,8 @@ OUTCOMES, FAILING, OUTCOME = judged(claim.check)
 def made_up(**changes):
     """Numbers as rounding leaves them, with the rank min(k, d), for two seeds and k = 2 and 6."""
     dims, shape = ("hidden", "length", "seed"), (2, 1, 2)
-    rows = dict.fromkeys(claim.VANISH, 1e-14) | {"unrelated_composition_gap": 0.8, "step_cosine": 1 - 1e-13} | changes
+    rows = dict.fromkeys(claim.VANISH, 1e-14) | {"unrelated_composition_gap": 0.8, "step_cosine": 1 - 1e-13}
+    rows |= {"law": 1.0} | changes
     variables = {name: (dims, np.full(shape, value)) for name, value in rows.items()}
     variables["map_rank"] = (dims, np.broadcast_to(np.array([2.0, 4.0])[:, None, None], shape).copy())
     coords = {"hidden": [2, 6], "length": [4], "seed": [0, 1]}
@@ -44,6 +45,12 @@ def test_a_wrong_rank_fails():
     assert FAILING(dataset) == ["map_rank[hidden=6,length=4]"]
 
 
+def test_one_seed_without_a_law_fails():
+    dataset = made_up()
+    dataset["law"][1, 0, 1] = 0.0
+    assert FAILING(dataset) == ["law[hidden=6,length=4]"]
+
+
 def test_a_number_that_is_none_does_not_hold():
     assert OUTCOME(made_up(map_gap=np.nan)) is not Outcome.HOLDS
 
@@ -55,30 +62,30 @@ def test_a_cell_has_the_numbers_of_the_formula():
         found = {
             name: float(values[0]) for name, (_, values) in measure(point, key=jax.random.key(0), kind="mean").items()
         }
-        model, context, queries = sample_model(np.random.default_rng(0), point, "sum")
+        model, contexts, queries = sample_model(np.random.default_rng(0), point, "sum")
         assert queries.x.shape == (16, 1, 2)
         np.testing.assert_allclose(np.asarray(queries.x[:8]).mean(0), 0.0, atol=1e-15)
-        assert context.length == 2
+        assert {context.length for context in contexts} == {2}
         assert not model.normalised
     assert found["composition_gap"] == pytest.approx(1.0, abs=1e-6)
     assert max(found[name] for name in ("map_gap", "derivative_gap", "unrelated_gap", "step_gap")) < 1e-10
     assert found["step_cosine"] == pytest.approx(1.0, abs=1e-10)
-    assert found["map_rank"] == 1.0
+    assert (found["law"], found["map_rank"]) == (0.0, 1.0)
 
 
 def test_a_direction_is_counted_however_weak_it_is():
-    """With as many hidden units as dimensions the least eigenvalue is 4e-4 of the largest for this seed."""
-    point = SimpleNamespace(dim=4, hidden=4, length=4, queries=16, seed=(0,))
+    """With as many hidden units as dimensions the least eigenvalue is below 1e-3 of the largest for this seed."""
+    point = SimpleNamespace(dim=4, hidden=4, length=4, queries=16, seed=(3,))
     with jax.enable_x64(True):
-        _, ranks = measure(point, key=jax.random.key(0))["map_rank"]
-    assert ranks.tolist() == [4.0]
+        numbers = measure(point, key=jax.random.key(0))
+    assert [numbers[name][1].tolist() for name in ("map_rank", "law")] == [[4.0], [1.0]]
 
 
 def test_softmax_attends_to_the_examples_before_a_query_and_to_nothing():
     """Every example and nothing have a share of the attention, and the shares are one."""
     point = SimpleNamespace(dim=3, hidden=2, length=4, queries=4)
     with jax.enable_x64(True):
-        model, context, _ = sample_model(np.random.default_rng(0), point, "softmax")
+        model, (context, *_), _ = sample_model(np.random.default_rng(0), point, "softmax")
         found = np.asarray(model(context))
     x, y, down, up, slow = (np.asarray(a) for a in (context.x, context.y, model.down, model.up, model.slow))
     for i, answer in enumerate(found):
