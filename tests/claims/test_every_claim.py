@@ -38,6 +38,8 @@ UNFALSIFIED = {
 """Findings that no control of their claim falsifies yet. The list may only shrink."""
 UNREFUTED: set[tuple[str, str]] = set()
 """Controls under which the data of ``small`` leave a claim undecided, where they should refute it."""
+REPEATED = {"routing/interactions", "routing/long_tail", "routing/one_daughter"}
+"""Claims recorded at ``medium`` with seeds of ``small`` among others. The list may only shrink."""
 CONTROLS = [(claim, name) for claim in CLAIMS for name in registry.load(claim).controls]
 FINDING = r"[a-z][a-z0-9_]*(\[.*\])?"
 
@@ -148,6 +150,12 @@ def test_the_claim_says_what_it_needs_to(claim):
     assert content.conditions
     assert all(f"{{{key}," in icl.cite(claim) for key in content.sources)
     assert len(content.grid("medium")) >= FEWEST_CELLS
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_medium_repeats_no_seed_of_small(claim):
+    small, medium = (set(registry.load(claim).grid(size).traced.get("seed", ())) for size in ("small", "medium"))
+    assert bool(small & medium) == (claim in REPEATED)
 
 
 @pytest.mark.parametrize("claim", CLAIMS)

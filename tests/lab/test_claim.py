@@ -227,6 +227,22 @@ def test_seeds_may_be_cut_into_blocks_that_are_cells():
     assert [more.inside(cell)["seed"] for cell in more.cells()] == [(0, 1), (2, 3), (4, 5)] * 2
 
 
+def test_a_larger_size_repeats_no_seed_of_a_smaller_one():
+    """Of ``smoke``, which is never judged, it may; a block begins where one of its own would."""
+    plain = {"dim": (2,), "tau": (1.0,)}
+    sizes = {
+        "smoke": plain | {"seed": 2},
+        "small": plain | {"seed": 5},
+        "medium": plain | {"seed": Seeds(6, block=3)},
+        "full": plain | {"seed": 2},
+    }
+    seeds = {size: claim(sizes=sizes).grid(size).traced["seed"] for size in sizes}
+    assert seeds == {"smoke": (0, 1), "small": tuple(range(5)), "medium": tuple(range(6, 12)), "full": (12, 13)}
+    assert claim(sizes=sizes).grid("medium", seeds=2).traced["seed"] == (6, 7)
+    sizes["medium"] = plain | {"seed": Seeds(2, block=1, first=1)}
+    assert claim(sizes=sizes).grid("medium").traced["seed"] == (1, 2)
+
+
 def test_measure_sees_every_number_by_name():
     point = claim().point({"dim": 4}, {"tau": (0.5, 1), "seed": (0, 1)})
     assert (point.dim, point.tau, point.seed) == (4, (0.5, 1), (0, 1))

@@ -56,21 +56,26 @@ def cell_key(key: "jax.Array", coordinates: Mapping[str, Any]) -> "jax.Array":
 
 @dataclass(frozen=True)
 class Seeds:
-    """Independent repetitions from ``first`` on, ``count`` of them, of which ``block`` at a time are a cell."""
+    """Independent repetitions from ``first`` on, ``count`` of them, of which ``block`` at a time are a cell.
+
+    None: from 0 on; in a claim's size, from the first on that no smaller size has.
+    """
 
     count: int
     block: int
-    first: int = 0
+    first: int | None = None
 
     def __post_init__(self) -> None:
         require_integer("seeds", self.count)
         require_integer("seeds of a block", self.block)
-        require_integer("first seed", self.first, least=0)
+        if self.first is not None:
+            require_integer("first seed", self.first, least=0)
 
     @property
     def values(self) -> tuple[int, ...]:
         """The seeds."""
-        return tuple(range(self.first, self.first + self.count))
+        first = self.first or 0
+        return tuple(range(first, first + self.count))
 
 
 @dataclass(frozen=True)

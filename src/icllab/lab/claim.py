@@ -71,8 +71,9 @@ class Claim:
             standard error, a closed form or a line (``width_error``, ``width_theory``, ``width_line``) needs no row.
         static: The axes that are shapes: looped, one saved cell per combination. All others are inside each cell.
         outputs: The axes that nothing is swept over: the coordinates of what is measured, such as steps of a curve.
-        sizes: size -> axis -> values; ``"seed": 8`` means seeds 0 to 7, ``Seeds(8, block=2)`` the same in four cells,
-            ``Seeds(8, block=2, first=10)`` seeds 10 to 17: a larger size repeats none of a smaller one.
+        sizes: size -> axis -> values; ``"seed": 8`` means eight seeds, ``Seeds(8, block=2)`` the same in four cells.
+            They begin at 0, and at a larger size after those of the smaller ones but ``smoke``, so that none is
+            repeated; ``Seeds(8, block=2, first=10)`` are seeds 10 to 17.
             A size may have another value of a fixed number: a smaller batch at ``smoke``.
         fixed: The numbers that are not axes.
         theory: Adds predictions, and the lines a figure draws, to the assembled Dataset. Without JAX. None, as
@@ -179,7 +180,7 @@ class Claim:
     def grid(self, size: str, axes: Mapping[str, Sequence[Any]] | None = None, seeds: int | None = None) -> Grid:
         """The cells of a size, with the values of some ``axes`` and the number of seeds replaced."""
         require_known(f"size of {self.name}", size, self.sizes)
-        values = {name: _listed(v) for name, v in self.sizes[size].items() if name not in self.fixed}
+        values = {name: self._listed(size, v) for name, v in self.sizes[size].items() if name not in self.fixed}
         for name, replacement in (axes or {}).items():
             if name in values:
                 # Written as 1 or 1.5, the values of an axis are of one kind: a number if any has a fraction.
@@ -189,7 +190,7 @@ class Claim:
             elif name not in self.fixed:
                 raise unknown(f"axis of {self.name}", name, [*values, *self.fixed])
         if seeds is not None:
-            values["seed"] = _listed(Seeds(seeds, 1))
+            values["seed"] = self._listed(size, seeds)
         return Grid(
             static={name: values[name] for name in self.static},
             traced={name: v for name, v in values.items() if name not in self.static},
@@ -200,6 +201,22 @@ class Claim:
         """Seeds of a cell at a size; None where a cell has all of them."""
         seeds = self.sizes[size].get("seed")
         return seeds.block if isinstance(seeds, Seeds) else None
+
+    def _listed(self, size: str, values: Any) -> tuple[Value, ...]:
+        if not isinstance(values, int | Seeds):
+            return tuple(values)
+        count, first = (values.count, values.first) if isinstance(values, Seeds) else (values, None)
+        return Seeds(count, 1, self._first_seed(size) if first is None else first).values
+
+    def _first_seed(self, size: str) -> int:
+        """The first of a size: a block begins there, and no smaller size that is judged has it or a later one."""
+        seeds, smaller = self.sizes[size].get("seed"), SIZES[1 : max(SIZES.index(size), 1)]
+        if isinstance(seeds, Seeds) and seeds.first is not None:
+            return seeds.first
+        grids = [self.grid(name) for name in smaller if "seed" in self.sizes.get(name, {})]
+        end = max((int(seed) + 1 for grid in grids for seed in grid.traced["seed"]), default=0)
+        block = self.block(size) or 1
+        return -(-end // block) * block
 
     def at(self, size: str) -> "Claim":
         """The claim with the fixed numbers of a size."""
@@ -311,12 +328,6 @@ def _derived(name: str, rows: Mapping[str, Quantity]) -> Quantity:
     if row is None:
         raise unknown("quantity of the claim", name, rows)
     return row
-
-
-def _listed(values: Any) -> tuple[Value, ...]:
-    if isinstance(values, Seeds):
-        return values.values
-    return tuple(range(values)) if isinstance(values, int) else tuple(values)
 
 
 def like(name: str, example: Value, value: Any) -> Value:
