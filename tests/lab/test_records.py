@@ -52,6 +52,23 @@ def forget_claims():
         del sys.modules[name]
 
 
+@pytest.mark.parametrize(
+    ("device", "machine", "words"),
+    [
+        ("cpu: cpu", "2 cores of A", "cpu: cpu, 2 cores of A"),
+        (
+            '["cpu: cpu", "gpu: B"]',
+            '["11 cores of A", "5 cores of A"]',
+            "cpu: cpu and gpu: B, 11 cores of A and 5 cores of A",
+        ),
+    ],
+)
+def test_the_machines_of_a_record_are_words(folder, icl_command, device, machine, words):
+    dataset = icl.run(CLAIM, out=icl_command.out, claims=folder).assign_attrs(device=device, machine=machine)
+    records.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
+    assert records.read(CLAIM, folder)["small"]["machine"] == words
+
+
 def test_a_record_has_all_that_one_needs_to_run_it_again(folder, icl_command, capfd):
     dataset = icl.run(CLAIM, out=icl_command.out, claims=folder)
     assert icl_command("check") == 0

@@ -160,7 +160,7 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     entry = {
         **{name: dataset.attrs[attribute] for name, attribute in _ORIGIN.items()},
         "measure": claim.version,
-        "machine": f"{dataset.attrs['device']}, {dataset.attrs['machine']}",
+        "machine": ", ".join(_phrase(dataset.attrs[name]) for name in ("device", "machine")),
         "seconds": round(float(dataset.attrs["seconds"]), 1),
         "digest": data_digest(dataset),
     }
@@ -175,6 +175,11 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     _write_entries(claim, record, folder)
     judge_again(claim, folder)
     return path
+
+
+def _phrase(text: str) -> str:
+    """An attribute in words; cells of several machines have a JSON list of them."""
+    return " and ".join(json.loads(text)) if text.startswith("[") else text
 
 
 def judge_again(claim: Claim, folder: Any = None) -> None:

@@ -71,18 +71,18 @@ def _own_labels(dataset: xr.Dataset, error: xr.DataArray) -> list[tuple[str, str
 
 
 def figure(dataset: xr.Dataset):
-    """Draw the error above that of Bayes against depth, one panel for each kernel of the labels."""
-    excess = dataset["function_error"] - dataset["function_bayes"]
+    """Draw the median error above that of Bayes against depth, one panel for each kernel of the labels."""
+    excess = (dataset["function_error"] - dataset["function_bayes"]).median("seed")
     ways = {"linear": ("linear", STEPS), "relu": ("relu", STEPS)}
     ways |= {"exp": ("exponential", STEPS), "exp, trained $T$": ("exponential", HEATED)}
     ways |= {"softmax": ("softmax", STEPS), "softmax, trained $T$": ("softmax", HEATED)}
     ways = {label: at for label, at in ways.items() if at[0] in dataset.predictor and at[1] in dataset.training}
     curves = {label: excess.sel(predictor=name, training=way, drop=True) for label, (name, way) in ways.items()}
     table = joined({label: {"function_excess": curve} for label, curve in curves.items()}, "predictor", dataset.attrs)
-    table["function_excess_line"] = table["function_excess"].mean("seed")
+    table["function_excess_line"] = table["function_excess"]
     parts = [{"labels": labels} for labels in LABELS if labels in dataset.labels]
     rows = [Panel("function_excess", "function_excess_line", "log", at=part) for part in parts]
-    return panels(table, rows, x="layers", hue="predictor", line_name="means", xscale="log")
+    return panels(table, rows, x="layers", hue="predictor", line_name="medians", xscale="log")
 
 
 ALL = {"labels": LABELS, "training": (STEPS, HEATED, EVERYTHING), "predictor": WEIGHTINGS}

@@ -89,7 +89,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Losses of all runs with their planted breaks' levels, and the coefficient; lines: strata."""
+    """Losses of all runs, and the mean coefficient at checkpoints."""
     part = dataset.isel(chains=-1, drop=True) if "chains" in dataset.dims else dataset
     rows = [Panel("exact_loss", x="step", hue="seed"), Panel("learning_coefficient", x="checkpoint")]
     return panels(part, rows, x="step", xscale="log")
