@@ -196,6 +196,8 @@ def context_accuracy(predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, 
     Source: [Singh24].
     """
     require_task(task)
+    if not hasattr(jax.eval_shape(lambda k: task.sample(key=k), key), "label_vectors"):
+        raise expected("task", "a task of items and labels", type(task).__name__)
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:

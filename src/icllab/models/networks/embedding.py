@@ -102,12 +102,13 @@ class AbstractExamples(AbstractArrangement):
         return dim + (self.labels or 1)
 
     def examples(self, prompt: Any) -> tuple[Float[Array, "position dim"], Float[Array, "position label"]]:
-        """Inputs and labels of all positions; NaN for a label that is traced and none of L."""
+        """Inputs and labels, the last of which is not looked at; NaN for a label that is traced and none of L."""
         if self.labels is None:
             return prompt.x, prompt.y[:, None]
-        valid = in_vocabulary("labels", prompt.labels, self.labels)
-        ids = jax.nn.one_hot(prompt.labels, self.labels, dtype=prompt.items.dtype)
-        return prompt.items, jnp.where(valid[:, None], ids, jnp.nan)
+        labels = prompt.labels[:-1]
+        ids = jax.nn.one_hot(labels, self.labels, dtype=prompt.items.dtype)
+        valid = in_vocabulary("labels", labels, self.labels)
+        return prompt.items, jnp.pad(jnp.where(valid[:, None], ids, jnp.nan), ((0, 1), (0, 0)))
 
 
 class Interleaved(AbstractExamples):
@@ -115,32 +116,19 @@ class Interleaved(AbstractExamples):
 
     Attributes:
         labels: L, of item-label prompts; None: labels are numbers.
-        vectors: Whether tokens of item-label prompts are their contents, labels as vectors in the space of the items.
 
     Source: [Garg22], [Raventos23], [Singh24].
     """
 
     labels: int | None = eqx.field(static=True, default=None)
-    vectors: bool = eqx.field(static=True, default=False)
-
-    def __check_init__(self) -> None:
-        require_flag("vectors", self.vectors)
-        if self.vectors and self.labels is None:
-            raise expected("labels", "their number, with vectors=True", None)
 
     @property
     def positions(self) -> Literal["every", "last"]:
         """Every one."""
         return "every"
 
-    def features(self, dim: int) -> int:
-        """Inputs and labels have coordinates of their own, unless both are vectors."""
-        return dim if self.vectors else super().features(dim)
-
     def tokens(self, prompt: Any) -> Float[Array, "token feature"]:
         """Two tokens an example; the target of the last position is not among them."""
-        if self.vectors:
-            return prompt.content()
         x, y = self.examples(prompt)
         x, y = jnp.pad(x, ((0, 0), (0, y.shape[1]))), jnp.pad(y, ((0, 0), (x.shape[1], 0)))
         return jnp.stack([x, y], axis=1).reshape(-1, x.shape[1])[:-1]
