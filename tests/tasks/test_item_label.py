@@ -236,9 +236,12 @@ def test_novel_classes_of_the_code_collide(getkey):
     known = drawn(mixed, 8000, getkey()).classes
     known = known[known[:, 0] >= 0]
     within(np.sum(known[:, :-1] == known[:, -1:], axis=1), 2 * (1 + 1 / 12))
-    infinite = dataclasses.replace(ItemLabel.init(**(SIZES | {"classes": None})), novel_classes=4)  # B = 1
-    classes = drawn(infinite, 4000, getkey()).classes
-    within(np.sum(classes[:, :-1] == classes[:, -1:], axis=1), 1 + 3 / 4)
+    infinite = ItemLabel.init(**(SIZES | {"classes": None, "dim": 8}), within_class_noise=0.7)  # B = 1
+    prompts = drawn(dataclasses.replace(infinite, novel_classes=4), 4000, getkey())
+    same = prompts.classes[:, :-1, None] == prompts.classes[:, None, :-1]
+    within(np.sum(prompts.classes[:, :-1] == prompts.classes[:, -1:], axis=1), 1 + 3 / 4)
+    products = np.einsum("nid,njd->nij", prompts.items[:, :-1], prompts.items[:, :-1])
+    within((products[:, 0, 1] - 1 / 1.49)[same[:, 0, 1]], 0.0)
 
 
 def test_the_code_ignores_the_exponent_where_classes_do_not_repeat(getkey):

@@ -162,9 +162,8 @@ class ItemLabel(AbstractItems):
         r"""The published size, N = 8, L = 32, D = 63, P = 65, drawn by one of two rules.
 
         ``reddy`` is the stated distribution, that of this class. ``reddy_code`` is that of the code which descends from
-        the author's: classes without repeats are drawn uniformly, whatever the Zipf exponent, and novel classes are
-        128, so that with repeats two of a prompt may be one. (There, prompts of one batch have these 128 in common.)
-        ``dataclasses.replace`` sets burstiness, mixture and all else.
+        the author's: classes without repeats are drawn uniformly, whatever the Zipf exponent, and novel ones from 128,
+        so that with repeats two may be one. ``dataclasses.replace`` sets burstiness, mixture and all else.
         """
         require_known("convention", name, ("reddy", "reddy_code"))
         task = cls.init(classes=classes, labels=32, pairs=8, dim=63, position_dim=65, key=key)

@@ -38,8 +38,7 @@ class Mixture(AbstractTask):
         shapes = [jax.eval_shape(task.sample, key=jax.random.key(0)) for task in self.tasks]
         counts = [getattr(task, "class_count", None) for task in self.tasks]
         if len({repr(kind) for kind in zip(shapes, counts, strict=True)}) > 1:
-            hint = "dataclasses.replace makes one task of another"
-            raise expected("tasks", "prompts of one shape, and as many classes", [kind_of(t) for t in self.tasks], hint)
+            raise expected("tasks", "prompts of one shape, and as many classes", [kind_of(t) for t in self.tasks])
 
     @property
     def length(self) -> int:

@@ -109,7 +109,7 @@ def test_among_the_context_a_network_that_answers_nan_is_nan_and_others_are_refu
     assert (float(result.accuracy_among), float(result.probability_among)) == (float(result.accuracy), 0.25)
 
     def broken(prompt):
-        return jnp.where(prompt.items[0, 0] < 0, jnp.nan, jnp.zeros((5, 4)))
+        return jnp.where(prompt.labels[0] == 0, jnp.nan, jnp.zeros((5, 4)))  # a quarter of the prompts
 
     result = diagnostics.context_accuracy(broken, task, key=KEY, prompts=50)
     assert all(np.isnan(result[name]) for name in result.data_vars)

@@ -54,7 +54,7 @@ class ContextAccuracy(Question):
         for which in (among, ~among):
             part = jnp.where(which, logits, -jnp.inf)
             hit = jnp.stack([(jnp.argmax(part) == target).astype(part.dtype), jax.nn.softmax(part)[target]])
-            measures.append(jnp.where(jnp.any(which), jnp.where(which[target], hit, 0), jnp.nan))
+            measures.append(jnp.where(jnp.any(which), hit, jnp.nan))
         measures.append(1 - context_labels(logits, prompt.labels[:-1]))
         return jnp.where(jnp.isfinite(whole), jnp.concatenate(measures), jnp.nan)
 

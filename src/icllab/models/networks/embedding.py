@@ -84,7 +84,11 @@ class AbstractArrangement(eqx.Module):
 
 
 class AbstractExamples(AbstractArrangement):
-    """Inputs with their labels: numbers, or the ids of item-label prompts as unit vectors."""
+    """Inputs with their labels: numbers, or the ids of item-label prompts as unit vectors.
+
+    Attributes:
+        labels: L, of item-label prompts; None: labels are numbers.
+    """
 
     labels: eqx.AbstractVar[int | None]
 
@@ -107,15 +111,12 @@ class AbstractExamples(AbstractArrangement):
             return prompt.x, prompt.y[:, None]
         labels = prompt.labels[:-1]
         ids = jax.nn.one_hot(labels, self.labels, dtype=prompt.items.dtype)
-        valid = in_vocabulary("labels", labels, self.labels)
-        return prompt.items, jnp.pad(jnp.where(valid[:, None], ids, jnp.nan), ((0, 1), (0, 0)))
+        ids = jnp.where(in_vocabulary("labels", labels, self.labels)[:, None], ids, jnp.nan)
+        return prompt.items, jnp.pad(ids, ((0, 1), (0, 0)))
 
 
 class Interleaved(AbstractExamples):
     r"""Tokens :math:`(x_0, 0), (0, y_0), (x_1, 0), \dots, (x_\ell, 0)`, causal; answers are read at the inputs.
-
-    Attributes:
-        labels: L, of item-label prompts; None: labels are numbers.
 
     Source: [Garg22], [Raventos23], [Singh24].
     """
@@ -152,7 +153,6 @@ class Joined(AbstractExamples):
         causal: Whether an example sees only itself and earlier examples, or all of them. Answering every
             position needs the former: what an example becomes may not depend on examples after the query.
         query_is_key: Whether a query token sees itself. It is never seen by an example.
-        labels: L, of item-label prompts; None: labels are numbers.
 
     Source: [Lu24], [vonOswald23], [Ahn23], [Nguyen25].
     """
