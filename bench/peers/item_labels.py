@@ -32,11 +32,12 @@ def VERSION(checkout):
 
 
 def statistics(items, labels, shift, means):
-    """Nine numbers of every prompt; items of one class are those whose product exceeds 0.6."""
-    products, known = np.einsum("nid,njd->nij", items, items), items[:, 0] @ means.T
+    """Nine numbers of every prompt; items of one class are those at an angle whose cosine exceeds 0.8."""
     apart = np.sum((items[:, :-1] - items[:, -1:]) ** 2, axis=2)
-    same, alike = products[:, :-1, :-1] > 0.6, labels[:, :-1, None] == labels[:, None, :-1]
-    near = products[:, -1, :-1] > 0.6
+    items, means = (rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in (items, means))
+    products, known = np.einsum("nid,njd->nij", items, items), items[:, 0] @ means.T
+    same, alike = products[:, :-1, :-1] > 0.8, labels[:, :-1, None] == labels[:, None, :-1]
+    near = products[:, -1, :-1] > 0.8
     upper = np.triu(np.ones((PAIRS, PAIRS), bool), 1)
     return np.stack(
         [
@@ -46,7 +47,7 @@ def statistics(items, labels, shift, means):
             (alike & upper).sum(axis=(1, 2)),
             labels[:, -1],
             labels[:, 0],
-            np.where(np.max(known, axis=1) > 0.6, np.argmax(known, axis=1), -1),
+            np.where(np.max(known, axis=1) > 0.8, np.argmax(known, axis=1), -1),
             shift,
             np.where(near, apart, 0).sum(axis=1),
         ],
