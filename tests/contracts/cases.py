@@ -3,6 +3,7 @@
 Every case is built once, and drawn from by one program: eager calls compile every operation by itself.
 """
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -41,10 +42,12 @@ from icllab.tasks import (
     HierarchicalRegression,
     HigherOrderChain,
     InContextCopying,
+    ItemBursts,
     ItemLabel,
     LabelRelations,
     LinearRegression,
     MarkovChain,
+    Mixture,
     PeriodicStrings,
     PromptMixture,
     RepeatedTokens,
@@ -90,6 +93,12 @@ def _item_label(**fields):
     return ItemLabel.init(**(sizes | fields), key=KEY)
 
 
+def _item_bursts(**fields):
+    items = _item_label(classes=8)
+    sizes = {"pairs": 5, "burstiness": 2, "distractors": 1, "noise_variance": 0.1}
+    return ItemBursts(items.means[:, None], items.label_vectors, **(sizes | fields))
+
+
 def _chain():
     rows = jnp.arange(27.0).reshape(9, 3) % 5 + 1
     return HigherOrderChain(rows / jnp.sum(rows, axis=1, keepdims=True), order=2, tokens=6)
@@ -109,6 +118,12 @@ TASKS = {
     "hierarchical_regression": lambda: HierarchicalRegression(dim=4, length=6, factors=3),
     "item_label": lambda: _item_label(mixture=PromptMixture(0.5, 0.5), zipf_exponent=1.0, no_repeats=True),
     "item_label_novel": lambda: _item_label(classes=None, burstiness=1),
+    "item_label_code": lambda: dataclasses.replace(_item_label(), novel_classes=4, zipf_without_repeats=False),
+    "item_bursts": lambda: _item_bursts(labelling="random"),
+    "item_label_mixture": lambda: Mixture(
+        (_item_bursts(others="apart"), _item_bursts(labelling="flipped")), [1.0, 2.0]
+    ),
+    "mixture": lambda: Mixture([LinearRegression.convention(n, dim=4, length=6) for n in ("garg", "ahn")], [0.3, 0.7]),
     "label_relations": lambda: LabelRelations.init(_item_label(burstiness=1, no_repeats=True), 3, key=KEY),
     "in_context_copying": lambda: InContextCopying(items=6, labels=3, pairs=4),
     "repeated_tokens": lambda: RepeatedTokens(vocabulary=5, period=4),
@@ -164,6 +179,11 @@ def _transformer(arrangement, *, layers=1, positions="none", length=None, mlp=No
     return Transformer(arrangement, **shape, block=block, key=KEY)
 
 
+def _items(arrangement, **options):
+    block = BlockOptions(heads=2, **options)
+    return Transformer(arrangement, dim=3, width=8, layers=2, positions="rotary", block=block, key=KEY)
+
+
 def _prefixed():
     transformer = _transformer(Interleaved(), layers=2, mlp=(8,), norm="pre", positions="learned", length=12)
     return Prefixed.from_context(transformer, _pool_task().sample(key=KEY).alone(3, size=4))
@@ -200,13 +220,16 @@ MODELS = {
     "gradient_step": lambda: GradientStep(jnp.array([0.5, -1.0, 0.2, 0.1]), jnp.asarray(0.7)),
     "item_label_network": lambda: ItemLabelNetwork(dim=3, position_dim=11, labels=4, depth=0, form="plain", key=KEY),
     "minimal_head": lambda: MinimalHead.init(dim=3, labels=4, beta1=1.0, alpha=2.0, beta2=0.5, depth=0, key=KEY),
+    "transformer_items": lambda: _items(Interleaved(labels=4), norm="pre", mlp=(8,)),
+    "transformer_joined_items": lambda: _items(Joined(answers="last", labels=4, **_PREFIX), norm="none", mlp=None),
     "edited": lambda: edited(_reduced(), lambda name, value: 2.0 * value if name == "weights" else value),
 }
 MODELS = {name: once(build) for name, build in MODELS.items()}
 
 
 # What is no regression has prompts of its own.
-TASK_OF = {"item_label_network": "item_label", "minimal_head": "item_label", "n_gram": "higher_order_chain"}
+_ITEMS = ("item_label_network", "minimal_head", "transformer_items", "transformer_joined_items")
+TASK_OF = dict.fromkeys(_ITEMS, "item_label") | {"n_gram": "higher_order_chain"}
 
 
 def task_of(name):

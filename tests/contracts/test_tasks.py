@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from contracts.cases import TASKS, cast, sampled, sampled_batch
 
+from icllab.tasks import Mixture
 from icllab.tasks.classification import AbstractClassification
 
 # One case after the other: what is compiled for a case is used by all of its tests.
@@ -54,12 +55,13 @@ def test_a_prompt_has_one_position_more_than_its_length(name, getkey):
 def test_the_loss_is_zero_at_the_target_and_differentiable(name, getkey):
     task = TASKS[name]()
     prompt = sampled(task, getkey())
-    if isinstance(task, AbstractClassification):
-        certain = np.eye(task.class_count, dtype=np.float32)[np.asarray(task.targets(prompt))]
+    judge = task.tasks[0] if isinstance(task, Mixture) else task
+    if isinstance(judge, AbstractClassification):
+        certain = np.eye(judge.class_count, dtype=np.float32)[np.asarray(judge.targets(prompt))]
         loss, gradient = losses(task, 1e3 * certain, prompt)
         np.testing.assert_array_equal(loss, np.zeros(prompt.positions))
         np.testing.assert_array_equal(eqx.filter_jit(task.accuracy)(certain, prompt), np.ones(prompt.positions))
-        np.testing.assert_allclose(gradient, 1 / task.class_count - certain, atol=1e-6)
+        np.testing.assert_allclose(gradient, 1 / judge.class_count - certain, atol=1e-6)
         return
     loss, gradient = losses(task, prompt.y, prompt)
     np.testing.assert_array_equal(loss, np.zeros(prompt.positions))

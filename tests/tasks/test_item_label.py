@@ -12,7 +12,22 @@ from icllab.core.errors import InputError
 from icllab.tasks import ItemLabel, PromptMixture
 from icllab.tasks.item_label_levels import levels_of
 
-SIZES = {"classes": 12, "labels": 4, "pairs": 4, "dim": 3, "key": jax.random.key(1)}
+KEY = jax.random.key(1)
+# Weighted sums of classes, labels, places and items of 64 prompts, by the code before novel classes could be shared.
+STREAMS = {
+    "float64": (
+        (793, 1126, 314, 61.890922263476895),
+        (919, 1185, 314, -89.23740192883785),
+        (-2426, 1395, 261, -75.66665438683778),
+    ),
+    "float32": (
+        (793, 1126, 314, -102.99293622217374),
+        (919, 1185, 314, -60.77023405395448),
+        (-2426, 1395, 261, -75.66658735455712),
+    ),
+}
+DISTINCT, NOVEL = {"no_repeats": True}, {"classes": None}
+SIZES = {"classes": 12, "labels": 4, "pairs": 4, "dim": 3, "key": KEY}
 
 
 @eqx.filter_jit
@@ -41,13 +56,18 @@ SETS = {
     "in weights": ZIPF.in_weights(),
     "purged": ZIPF.in_weights(purged=True),
     "no repeats": WITHOUT.swapped_labels(),
+    "shared novel": dataclasses.replace(ZIPF.in_context(), novel_classes=4),
+    "code": dataclasses.replace(WITHOUT, zipf_without_repeats=False),
     "mixture": ItemLabel.init(**SIZES, burstiness=2, zipf_exponent=1.0, mixture=PromptMixture(0.5, 0.3)),
 }
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in ("in weights", "in context") else ()) for name in SETS],
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("in weights", "in context", "code") else ())
+        for name in SETS
+    ],
 )
 def test_the_levels_are_those_of_predictors_that_answer_so(name, getkey):
     """Each level against a predictor that looks at the prompts and nowhere else."""
@@ -181,6 +201,71 @@ def test_one_key_has_the_same_label_vectors_whatever_the_classes(getkey):
     for task in tasks[1:]:
         np.testing.assert_array_equal(task.label_vectors, tasks[0].label_vectors)
     assert (tasks[0].classes, tasks[1].classes, tasks[0].tokens, tasks[0].width) == (None, 4, 9, 12)
+
+
+@pytest.mark.parametrize("precision", STREAMS)
+def test_the_stream_of_the_stated_distribution_stays(precision):
+    """Classes, labels and places to the integer, and sums of items, as they were before classes could be shared."""
+    mixture = PromptMixture(0.5, 0.3)
+    fields = {"burstiness": 2, "zipf_exponent": 1.0, "mixture": mixture}
+    with jax.enable_x64(precision == "float64"):
+        for change, wanted in zip((fields, fields | DISTINCT, DISTINCT | NOVEL), STREAMS[precision], strict=True):
+            task = ItemLabel.init(**(SIZES | {"position_dim": 12, "key": jax.random.key(1)} | change))
+            prompts = drawn(task, 64, jax.random.key(2))
+            weights = np.arange(320).reshape(64, 5) % 7
+            sums = [int(np.sum(weights * part)) for part in (prompts.classes, prompts.labels)]
+            assert (*sums, int(np.sum(weights[:, 0] * prompts.shift))) == wanted[:3]
+            assert np.sum(weights[:, :, None] * prompts.items) == pytest.approx(wanted[3], rel=1e-4)
+
+
+def test_novel_classes_of_the_code_collide(getkey):
+    """Two groups of B = 2 slots are one class with 1/4: 2 (1 + 1/4) slots; all of one class have one mean and label."""
+    task = ItemLabel.init(**(SIZES | {"dim": 8}), burstiness=2, within_class_noise=0.7)
+    shared = dataclasses.replace(task.in_context(), novel_classes=4)
+    prompts = drawn(shared, 4000, getkey())
+    same = prompts.classes[:, :, None] == prompts.classes[:, None]
+    within(same[:, -1, :-1].sum(axis=1), 2.5)
+    assert np.all((prompts.labels[:, :, None] == prompts.labels[:, None]) | ~same)
+    counts = np.bincount(prompts.labels[:, 0], minlength=4)
+    assert np.sum((counts - 1000) ** 2 / 1000) < 3 + 4 * 6**0.5
+    products = np.einsum("nid,njd->nij", prompts.items, prompts.items)
+    off = same & ~np.eye(5, dtype=bool)
+    within(np.where(off, products, 0).sum(axis=(1, 2)) / off.sum(axis=(1, 2)), 1 / 1.49)
+    within(np.where(same, 0, products).sum(axis=(1, 2)) / np.maximum((~same).sum(axis=(1, 2)), 1), 0.0)
+    mixed = dataclasses.replace(shared, mixture=PromptMixture(p_novel=0.5))  # known classes collide as before
+    known = drawn(mixed, 8000, getkey()).classes
+    known = known[known[:, 0] >= 0]
+    within(np.sum(known[:, :-1] == known[:, -1:], axis=1), 2 * (1 + 1 / 12))
+    infinite = ItemLabel.init(**(SIZES | {"classes": None, "dim": 8}), within_class_noise=0.7)  # B = 1
+    prompts = drawn(dataclasses.replace(infinite, novel_classes=4), 4000, getkey())
+    same = prompts.classes[:, :-1, None] == prompts.classes[:, None, :-1]
+    within(np.sum(prompts.classes[:, :-1] == prompts.classes[:, -1:], axis=1), 1 + 3 / 4)
+    products = np.einsum("nid,njd->nij", prompts.items[:, :-1], prompts.items[:, :-1])
+    within((products[:, 0, 1] - 1 / 1.49)[same[:, 0, 1]], 0.0)
+
+
+def test_the_code_ignores_the_exponent_where_classes_do_not_repeat(getkey):
+    """Uniform classes; and p(k) where classes may repeat."""
+    p = np.arange(1, 13) ** -1.5 / np.sum(np.arange(1, 13) ** -1.5)
+    for repeats, wanted in ((False, np.full(12, 1 / 12)), (True, p)):
+        stated = ItemLabel.init(**SIZES, zipf_exponent=1.5, no_repeats=not repeats)
+        task = dataclasses.replace(stated, zipf_without_repeats=False)
+        first = drawn(task, 12_000, getkey()).classes[:, 0]
+        counts = 12_000 * wanted
+        assert np.sum((np.bincount(first, minlength=12) - counts) ** 2 / counts) < 11 + 4 * 22**0.5
+
+
+def test_conventions_are_the_published_size(getkey):
+    stated, code = (ItemLabel.convention(name, classes=64, key=KEY) for name in ("reddy", "reddy_code"))
+    for task in (stated, code):
+        assert (task.pairs, task.labels, task.dim, task.position_dim, task.classes) == (8, 32, 63, 65, 64)
+    assert (stated.novel_classes, stated.zipf_without_repeats) == (None, True)
+    assert (code.novel_classes, code.zipf_without_repeats) == (128, False)
+    np.testing.assert_array_equal(stated.means, code.means)
+    with pytest.raises(InputError, match="unknown convention 'redy'; did you mean 'reddy'"):
+        ItemLabel.convention("redy", classes=64, key=KEY)
+    with pytest.raises(InputError, match="novel_classes: expected a multiple of the 32 labels, got 100"):
+        dataclasses.replace(code, novel_classes=100)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from icllab.diagnostics.behaviour.answers import heaviest_share
     from icllab.diagnostics.behaviour.heads import StatedHead, head_scores, item_label_measures, progress_measures
     from icllab.diagnostics.behaviour.length_gradients import gradient_shares
-    from icllab.diagnostics.behaviour.lengths import accuracy, per_length
+    from icllab.diagnostics.behaviour.lengths import accuracy, context_accuracy, per_length
     from icllab.diagnostics.behaviour.scores import icl_scores
     from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
     from icllab.diagnostics.contexts.laws import context_law

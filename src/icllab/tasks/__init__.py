@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from icllab.tasks.hierarchical_regression import HierarchicalRegression
     from icllab.tasks.higher_order_chain import HigherOrderChain
     from icllab.tasks.integrated_regression import CovariancePrompt, IntegratedRegression
+    from icllab.tasks.item_bursts import ItemBursts
     from icllab.tasks.item_label import ItemLabel, PromptMixture
     from icllab.tasks.label_relations import LabelRelations
     from icllab.tasks.linear_regression import LinearRegression
+    from icllab.tasks.mixture import Mixture
     from icllab.tasks.periodic_strings import PeriodicStrings
     from icllab.tasks.regression_distributions import (
         GaussianInputs,

@@ -7,7 +7,6 @@ A class k has one label, and the query is of one of the context's classes where 
 ways to answer: to find the query's class in the context, and to have the labels of classes in the weights.
 """
 
-import abc
 import dataclasses
 from functools import partial
 
@@ -18,10 +17,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from icllab.core.domains import FRACTION, NON_NEGATIVE, Domain
-from icllab.core.draws import uniform_and_normal
-from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key
+from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, require_known
 from icllab.core.prompt import ItemLabelPrompt
-from icllab.tasks.classification import AbstractClassification
+from icllab.tasks.drawn_items import AbstractItems, distinct, inverse, ranks, whole, zipf
 from icllab.tasks.item_label_levels import Levels, levels_of
 from icllab.tasks.regression import number
 
@@ -42,24 +40,7 @@ class PromptMixture(eqx.Module):
             FRACTION.require_leaf(name, getattr(self, name))
 
 
-class AbstractItemLabels(AbstractClassification):
-    """A task of item-label prompts, drawn many at once."""
-
-    def targets(self, prompt: ItemLabelPrompt) -> Int[Array, " position"]:
-        """The label of each item."""
-        return prompt.labels
-
-    def sample(self, *, key: PRNGKeyArray) -> ItemLabelPrompt:
-        """One prompt of N pairs and a query."""
-        require_key(key)
-        return jax.tree.map(lambda part: part[0], self.sample_many(1, key=key))
-
-    @abc.abstractmethod
-    def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
-        """Draw ``count`` prompts, stacked, with all random numbers in one call."""
-
-
-class ItemLabel(AbstractItemLabels):
+class ItemLabel(AbstractItems):
     r"""Prompts of N items with their labels and a query; the loss is the cross-entropy of the query's label, in nats.
 
     There are L labels, whose vectors are drawn once from :math:`N(0, I_D/D)`, and K classes with means drawn once from
@@ -87,6 +68,10 @@ class ItemLabel(AbstractItemLabels):
         no_repeats: Whether the classes of a novel or bursty prompt have different labels (static).
         swapped: Whether every label is replaced by the next, l + 1 mod L, in the context and as the target (static).
         purged: Whether a plain context is drawn from the classes other than the query's (static).
+        novel_classes: Number of classes, a multiple of L, from which those of a novel prompt are drawn with
+            replacement, class k with the label k mod L; None: infinitely many (static).
+        zipf_without_repeats: Whether classes of a bursty prompt without repeats are drawn from p, not uniformly
+            (static).
 
     Source: [Reddy24].
     """
@@ -102,11 +87,13 @@ class ItemLabel(AbstractItemLabels):
     no_repeats: bool = eqx.field(static=True)
     swapped: bool = eqx.field(static=True, default=False)
     purged: bool = eqx.field(static=True, default=False)
+    novel_classes: int | None = eqx.field(static=True, default=None)
+    zipf_without_repeats: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
         for name in ("pairs", "burstiness", "position_dim"):
             require_integer(name, getattr(self, name))
-        for name in ("no_repeats", "swapped", "purged"):
+        for name in ("no_repeats", "swapped", "purged", "zipf_without_repeats"):
             require_flag(name, getattr(self, name))
         pairs, groups = self.pairs, self.pairs // self.burstiness
         if self.labels < 2:
@@ -121,6 +108,10 @@ class ItemLabel(AbstractItemLabels):
             raise expected("labels", requirement, self.labels, "or no_repeats=False")
         if self.means is not None and self.means.shape[0] % self.labels:
             raise expected("classes", f"a multiple of the {self.labels} labels", self.means.shape[0])
+        if self.novel_classes is not None:
+            require_integer("novel_classes", self.novel_classes)
+            if self.novel_classes % self.labels:
+                raise expected("novel_classes", f"a multiple of the {self.labels} labels", self.novel_classes)
         for name in ("zipf_exponent", "within_class_noise"):
             NON_NEGATIVE.require_leaf(name, getattr(self, name))
         if self.means is None:
@@ -162,39 +153,26 @@ class ItemLabel(AbstractItemLabels):
         vectors = jax.random.normal(of_labels, (labels, dim)) / dim**0.5
         mixture = PromptMixture(p_novel=float(classes is None)) if mixture is None else mixture
         position_dim = 2 * pairs + 1 if position_dim is None else position_dim
-        return cls(
-            means, vectors, mixture, zipf_exponent, within_class_noise, pairs, burstiness, position_dim, no_repeats
-        )
+        numbers = {"zipf_exponent": zipf_exponent, "within_class_noise": within_class_noise}
+        sizes = {"pairs": pairs, "burstiness": burstiness, "position_dim": position_dim, "no_repeats": no_repeats}
+        return cls(means=means, label_vectors=vectors, mixture=mixture, **numbers, **sizes)
+
+    @classmethod
+    def convention(cls, name: str, *, classes: int | None, key: PRNGKeyArray) -> "ItemLabel":
+        r"""The published size, N = 8, L = 32, D = 63, P = 65, drawn by one of two rules.
+
+        ``reddy`` is the stated distribution, that of this class. ``reddy_code`` is that of the code which descends from
+        the author's: classes without repeats are drawn uniformly, whatever the Zipf exponent, and novel ones from 128,
+        so that with repeats two may be one. ``dataclasses.replace`` sets burstiness, mixture and all else.
+        """
+        require_known("convention", name, ("reddy", "reddy_code"))
+        task = cls.init(classes=classes, labels=32, pairs=8, dim=63, position_dim=65, key=key)
+        return task if name == "reddy" else dataclasses.replace(task, novel_classes=128, zipf_without_repeats=False)
 
     @property
     def classes(self) -> int | None:
         """K; None: infinitely many."""
         return None if self.means is None else self.means.shape[0]
-
-    @property
-    def labels(self) -> int:
-        """L."""
-        return self.label_vectors.shape[0]
-
-    @property
-    def class_count(self) -> int:
-        """L, the number of labels."""
-        return self.labels
-
-    @property
-    def dim(self) -> int:
-        """D, the dimension of a token's content."""
-        return self.label_vectors.shape[1]
-
-    @property
-    def length(self) -> int:
-        """Pairs before the query, N."""
-        return self.pairs
-
-    @property
-    def tokens(self) -> int:
-        """T = 2N + 1."""
-        return 2 * self.pairs + 1
 
     @property
     def width(self) -> int:
@@ -204,9 +182,7 @@ class ItemLabel(AbstractItemLabels):
     @property
     def frequencies(self) -> Float[Array, " class"]:
         r"""Frequencies of the K classes, :math:`p(k) \propto k^{-\alpha}`, from the most frequent on."""
-        rank = jnp.arange(1, self._known().shape[0] + 1, dtype=self.label_vectors.dtype)
-        weight = rank ** -self.zipf_exponent.astype(rank.dtype)
-        return weight / jnp.sum(weight)
+        return zipf(self._known(), self.zipf_exponent)
 
     def in_context(self) -> "ItemLabel":
         """IC: novel classes throughout. Only the context knows their labels."""
@@ -233,11 +209,6 @@ class ItemLabel(AbstractItemLabels):
         frequencies = None if self.means is None else np.asarray(self.frequencies, float)
         return levels_of(frequencies=frequencies, **mixture, **{name: getattr(self, name) for name in names})
 
-    def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
-        """Draw ``count`` prompts, stacked, with all random numbers in one call."""
-        require_key(key)
-        return _many(self, count, key)
-
     def _known(self) -> Array:
         if self.means is None:
             raise expected("classes", "a finite number of them", None, "novel ones: in_context()")
@@ -250,7 +221,7 @@ class ItemLabel(AbstractItemLabels):
     @property
     def _single(self) -> bool:
         """Whether every class of a context has one item, and no other prompt has the class."""
-        return self.means is None and self.burstiness == 1
+        return self.means is None and self.burstiness == 1 and self.novel_classes is None
 
     def _uniforms(self) -> dict[str, int]:
         """Numbers of uniform draws of a prompt, by purpose."""
@@ -268,20 +239,23 @@ class ItemLabel(AbstractItemLabels):
     def _made(self, uniform: dict[str, Array], normal: Float[Array, "vector dim"]) -> ItemLabelPrompt:
         """A prompt made of uniform numbers in [0, 1) and of vectors from N(0, I/D)."""
         groups, labels = self._groups, self.labels
-        order = jnp.arange(self.pairs) if self._single else _ranks(uniform["order"]) // self.burstiness
-        slot = _whole(uniform["slot"][0], self.pairs)
-        group = jnp.append(order, order[slot])
+        order = jnp.arange(self.pairs) if self._single else ranks(uniform["order"]) // self.burstiness
+        slot = whole(uniform["slot"][0], self.pairs)
+        group = shown = jnp.append(order, order[slot])
         if self.no_repeats:
-            label = _distinct(uniform["labels"], jnp.ones(labels, normal.dtype))
+            label = distinct(uniform["labels"], jnp.ones(labels, normal.dtype))
         else:
-            label = _whole(uniform["labels"], labels)
-        label, number = label[group], -1 - group
+            label = whole(uniform["labels"], self.novel_classes or labels)
+            if self.novel_classes is not None:  # a group stands for the first of its class
+                shown = jnp.argmax(label[:, None] == label[None], axis=1)[group]
+        label, number = label[shown] % labels, -1 - shown
         if self._single:
             items = self._single_items(normal, slot)
         else:
-            mean, noise = normal[:groups][group], normal[groups:]
+            mean, noise = normal[:groups][shown], normal[groups:]
             if self.means is not None:
-                number, novel = self._classes(uniform, group)
+                known, novel = self._classes(uniform, group)
+                number = jnp.where(novel, number, known)
                 label = jnp.where(novel, label, number % labels)
                 mean = jnp.where(novel, mean, self.means[jnp.maximum(number, 0)])
             eps = self.within_class_noise.astype(normal.dtype)
@@ -293,7 +267,7 @@ class ItemLabel(AbstractItemLabels):
             label_vectors=self.label_vectors[label[:-1]],
             labels=label,
             classes=number,
-            shift=_whole(uniform["shift"][0], self.position_dim - 2 * self.pairs),
+            shift=whole(uniform["shift"][0], self.position_dim - 2 * self.pairs),
             position_dim=self.position_dim,
         )
 
@@ -308,25 +282,25 @@ class ItemLabel(AbstractItemLabels):
         """The class of each item, and whether they are novel."""
         p = self.frequencies
         if self.no_repeats:
-            by_label = p.reshape(-1, self.labels)
-            label = _distinct(uniform["labels"], jnp.sum(by_label, axis=0))
+            by_label = (p if self.zipf_without_repeats else jnp.ones_like(p)).reshape(-1, self.labels)
+            label = distinct(uniform["labels"], jnp.sum(by_label, axis=0))
             among = jnp.cumsum(by_label[:, label], axis=0)
             turn = jnp.sum(among <= (uniform["classes"] * among[-1])[None], axis=0)
             bursty = label + self.labels * jnp.minimum(turn, by_label.shape[0] - 1)
         else:
-            bursty = _inverse(jnp.cumsum(p), uniform["classes"])
+            bursty = inverse(jnp.cumsum(p), uniform["classes"])
         plain = self._plain(p, uniform["plain"])
         kind = uniform["kind"]
         number = jnp.where(kind[0] < self.mixture.p_bursty.astype(kind.dtype), bursty[group], plain)
         novel = kind[1] < self.mixture.p_novel.astype(kind.dtype)
-        return jnp.where(novel, -1 - group, number), novel
+        return number, novel
 
     def _plain(self, p: Array, u: Float[Array, " position"]) -> Int[Array, " position"]:
         """Classes drawn independently; purged, those of the context from what p leaves without the query's."""
         below = jnp.cumsum(p)
         if not self.purged:
-            return _inverse(below, u)
-        query = _inverse(below, u[-1:])[0]
+            return inverse(below, u)
+        query = inverse(below, u[-1:])[0]
         # The distribution function without the query's share of it.
         height = u[:-1] * (below[-1] - p[query])
         height = jnp.where(height >= below[query] - p[query], height + p[query], height)
@@ -334,41 +308,3 @@ class ItemLabel(AbstractItemLabels):
         # Rounding may still meet it.
         context = jnp.where(context == query, (context + 1) % len(p), context)
         return jnp.append(context, query)
-
-
-@eqx.filter_jit
-def _many(task: ItemLabel, count: int, key: PRNGKeyArray) -> ItemLabelPrompt:
-    """Compiled: called as it is, every operation would be compiled by itself."""
-    sizes, dtype, vectors = task._uniforms(), task.label_vectors.dtype, task._vectors()
-    numbers = sum(sizes.values())
-    uniform, normal = uniform_and_normal(count, numbers, vectors * task.dim, dtype=dtype, key=key)
-    parts = jnp.split(uniform, np.cumsum(list(sizes.values()))[:-1].tolist(), axis=1)
-    normal = normal.reshape(count, vectors, task.dim) / task.dim**0.5
-    return jax.vmap(task._made)(dict(zip(sizes, parts, strict=True)), normal)
-
-
-def _whole(u: Array, count: int) -> Int[Array, "..."]:
-    """Whole numbers from 0 to ``count`` - 1."""
-    return jnp.minimum((u * count).astype(int), count - 1)
-
-
-def _ranks(u: Float[Array, " slot"]) -> Int[Array, " slot"]:
-    """A random order: the rank of each of some uniform numbers, of equal ones the first first."""
-    before = np.tril(np.ones((len(u), len(u)), bool), -1)
-    return jnp.sum((u[None] < u[:, None]) | ((u[None] == u[:, None]) & before), axis=1)
-
-
-def _inverse(below: Float[Array, " class"], u: Float[Array, " draw"]) -> Int[Array, " draw"]:
-    """Draws from a distribution by the inverse of its distribution function."""
-    index = jnp.searchsorted(below, u * below[-1], side="right").astype(int)
-    return jnp.minimum(index, below.shape[0] - 1)
-
-
-def _distinct(u: Float[Array, " draw"], weights: Float[Array, " label"]) -> Int[Array, " draw"]:
-    """Labels drawn one after the other, each with odds by weight among those that have not come yet."""
-    labels: list[Array] = []
-    for i in range(len(u)):
-        below = jnp.cumsum(weights)
-        labels.append(jnp.minimum(jnp.sum(below <= u[i] * below[-1]), len(weights) - 1))
-        weights = jnp.where(jnp.arange(len(weights)) == labels[-1], 0, weights)
-    return jnp.stack(labels)

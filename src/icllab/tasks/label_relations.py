@@ -17,7 +17,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from icllab.core.errors import expected, require_instance, require_integer, require_key
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.vocabularies import in_vocabulary
-from icllab.tasks.item_label import AbstractItemLabels, ItemLabel
+from icllab.tasks.drawn_items import AbstractItemLabels
+from icllab.tasks.item_label import ItemLabel
 
 
 class LabelRelations(AbstractItemLabels):

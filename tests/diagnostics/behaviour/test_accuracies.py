@@ -1,5 +1,7 @@
 """Accuracy has a binomial standard error; over training it is a curve."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from drawing import with_normal_weights
 import icllab as icl
 from icllab import diagnostics
 from icllab.core.errors import InputError
+from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel, LinearRegression
 from icllab.training import Record
@@ -60,6 +63,60 @@ def test_over_training_it_is_a_curve():
     assert result.accuracy.dims == ("member", "step", "position")
     last = diagnostics.accuracy(run, TASK, key=KEY, prompts=PROMPTS)
     np.testing.assert_array_equal(result.accuracy.sel(step=4), last.accuracy)
+
+
+def linear(weights):
+    """Logits that are the query's item times a matrix."""
+
+    def answer(prompt):
+        return (prompt.items[-1] @ weights)[None]
+
+    answer.positions = "last"
+    return answer
+
+
+def test_accuracies_among_the_labels_of_the_context_and_outside(getkey):
+    """Prompt by prompt in NumPy; a purged context may lack the label, and a prompt has labels outside of it or none."""
+    task = dataclasses.replace(TASK.in_weights(purged=True), burstiness=1)
+    weights = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32) * 3
+    result = diagnostics.context_accuracy(linear(jnp.asarray(weights)), task, key=KEY, prompts=PROMPTS)
+    prompts = jax.tree.map(np.asarray, sample_prompts(task, key=KEY, prompts=PROMPTS))
+    rows = {name: [] for name in result.data_vars if not name.endswith("_error")}
+    for items, labels in zip(prompts.items, prompts.labels, strict=True):
+        logits, target = items[-1].astype(float) @ weights, labels[-1]
+        context = set(labels[:-1].tolist())
+        mass = np.exp(logits) / np.exp(logits).sum()
+        rows["outside_answers"].append(int(np.argmax(logits)) not in context)
+        rows["outside_mass"].append(mass[[k not in context for k in range(4)]].sum())
+        for end, part in (
+            ("", range(4)),
+            ("_among", sorted(context)),
+            ("_outside", [k for k in range(4) if k not in context]),
+        ):
+            if part:
+                rows[f"accuracy{end}"].append(target in part and max(part, key=lambda k: logits[k]) == target)
+                rows[f"probability{end}"].append(mass[target] / mass[part].sum() if target in part else 0.0)
+    assert 0 < len(rows["accuracy_outside"]) < PROMPTS
+    for name, values in rows.items():
+        np.testing.assert_allclose(result[name], np.mean(values), rtol=1e-5)
+        np.testing.assert_allclose(result[f"{name}_error"], np.std(values, ddof=1) / len(values) ** 0.5, rtol=1e-5)
+
+
+def test_among_the_context_a_network_that_answers_nan_is_nan_and_others_are_refused():
+    task = ItemLabel.init(classes=4, labels=4, pairs=4, dim=6, no_repeats=True, key=KEY)
+    result = diagnostics.context_accuracy(linear(jnp.ones((6, 4))), task, key=KEY, prompts=50)
+    assert np.isnan(result.accuracy_outside)  # all labels are in every context
+    assert (float(result.accuracy_among), float(result.probability_among)) == (float(result.accuracy), 0.25)
+
+    def broken(prompt):
+        return jnp.where(prompt.labels[0] == 0, jnp.nan, jnp.zeros((5, 4)))  # a quarter of the prompts
+
+    result = diagnostics.context_accuracy(broken, task, key=KEY, prompts=50)
+    assert all(np.isnan(result[name]) for name in result.data_vars)
+    with pytest.raises(InputError, match="prediction: expected 4 classes, got 3"):
+        diagnostics.context_accuracy(lambda prompt: jnp.zeros((5, 3)), task, key=KEY)
+    with pytest.raises(InputError, match="task: expected a task of items and labels, got 'Li"):
+        diagnostics.context_accuracy(broken, LinearRegression.convention("garg", dim=2, length=3), key=KEY)
 
 
 def test_a_regression_has_no_accuracy():

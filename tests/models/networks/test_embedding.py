@@ -1,5 +1,7 @@
 """Tokens hold what is said, no token sees what it may not, and codes are where the positions are."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,10 +9,11 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
 from icllab.models import Embedding, Interleaved, Joined, Tokens
 
 PROMPT = RegressionPrompt(x=jnp.arange(1.0, 7.0).reshape(3, 2), y=jnp.array([10.0, 20.0, 30.0]))
+ITEMS = ItemLabelPrompt(PROMPT.x, jnp.zeros((2, 2)), jnp.array([2, 0, 9]), jnp.arange(3), jnp.array(0), 5)
 EVERY = Joined(answers="every", causal=True, query_is_key=False)
 
 
@@ -51,6 +54,31 @@ def test_joined_tokens_with_the_last_query(query_is_key):
     assert layout.keys == 2 + query_is_key
     causal = Joined(answers="last", causal=True, query_is_key=query_is_key).layout(3)
     np.testing.assert_array_equal(causal.visible.astype(int), [[1, 0, 0], [1, 1, 0], [1, 1, query_is_key]])
+
+
+def test_item_label_prompts_have_a_coordinate_for_each_label():
+    """One token for an item and one for its label, or one for both; the target, here no label, is in none."""
+    interleaved, every = Interleaved(labels=3), dataclasses.replace(EVERY, labels=3)
+    last = Joined(answers="last", causal=False, query_is_key=True, labels=3)
+    np.testing.assert_array_equal(
+        interleaved.tokens(ITEMS), [[1, 2, 0, 0, 0], [0, 0, 0, 0, 1], [3, 4, 0, 0, 0], [0, 0, 1, 0, 0], [5, 6, 0, 0, 0]]
+    )
+    examples, queries = [[1, 2, 0, 0, 1], [3, 4, 1, 0, 0]], [[1, 2, 0, 0, 0], [3, 4, 0, 0, 0], [5, 6, 0, 0, 0]]
+    np.testing.assert_array_equal(every.tokens(ITEMS), examples + queries)
+    np.testing.assert_array_equal(last.tokens(ITEMS), [*examples, queries[-1]])
+    for arrangement in (interleaved, every, last):
+        assert (arrangement.features(2), arrangement.outputs) == (5, 3)
+    assert (EVERY.features(2), EVERY.outputs) == (3, None)
+
+
+def test_a_label_that_is_none_is_refused_and_traced_nan():
+    with pytest.raises(InputError, match="labels at 0: expected an id from 0 to 1, a vocabulary of 2, got 2"):
+        Interleaved(labels=2).tokens(ITEMS)
+    rows = jax.jit(Interleaved(labels=2).tokens)(ITEMS)
+    np.testing.assert_array_equal(np.isnan(rows).any(axis=1), [False, True, False, False, False])
+    for arrangement in (Interleaved, lambda labels: dataclasses.replace(EVERY, labels=labels)):
+        with pytest.raises(InputError, match="labels: expected an integer of at least 2, got 1"):
+            arrangement(labels=1)
 
 
 def test_positions():

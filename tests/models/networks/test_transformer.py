@@ -20,7 +20,7 @@ from icllab.models.networks.attention import Rotary
 from icllab.models.networks.norms import LayerNorm, RMSNorm
 from icllab.models.networks.parameters import parameter_count
 from icllab.models.networks.transformer import TiedReadout
-from icllab.tasks import RepeatedTokens
+from icllab.tasks import ItemLabel, RepeatedTokens
 
 BLOCK = BlockOptions(heads=2, mlp=(5,), norm="pre")
 SMALL = {"dim": 3, "width": 8, "layers": 2, "positions": "none"}
@@ -126,6 +126,24 @@ def by_formula(model, prompt):
             x = normed(norm, x) if block.norm == "post" else x
     x = normed(model.final_norm, x) if model.final_norm else x
     return (x[layout.read] @ numbers(model.readout.weight) + numbers(model.readout.bias))[:, 0]
+
+
+@pytest.mark.parametrize("arrangement", [Interleaved(labels=4), joined(query_is_key=True)])
+def test_rotary_positions_and_layer_norm_train_on_item_label_prompts(arrangement):
+    """Whatever the place of the first token, the answer is the same."""
+    items = ItemLabel.init(
+        classes=None, labels=4, pairs=2, dim=6, position_dim=9, no_repeats=True, key=jax.random.key(0)
+    )
+    arrangement = dataclasses.replace(arrangement, labels=4)
+    block = BlockOptions(heads=2, mlp=None, norm="pre", rotary=Rotary(pairs="adjacent"))
+    model = Transformer(arrangement, dim=6, width=16, layers=2, block=block, positions="rotary", key=jax.random.key(1))
+    prompt = items.sample(key=jax.random.key(2))
+    moved = dataclasses.replace(prompt, shift=prompt.shift + 1)
+    np.testing.assert_array_equal(answers(model, moved), answers(model, prompt))
+    assert answers(model, prompt).shape == (3, 4)
+    run = icl.fit(model, items, steps=3, key=jax.random.key(3), batch=8, optimizer=optax.sgd(0.1), positions="last")
+    assert np.isfinite(run.dataset.training_loss).all()
+    assert not np.array_equal(answers(run.member(0), prompt), answers(model, prompt))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -13,6 +14,7 @@ from icllab.core.errors import expected
 from icllab.core.progress import shown, stage
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, require_task
+from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
     Question,
@@ -22,9 +24,13 @@ from icllab.diagnostics.behaviour.answers import (
     of_targets,
     sampled_targets,
 )
+from icllab.diagnostics.behaviour.heads import context_labels
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.training.ensembles import Ensemble, alone
+
+AMONG = ("accuracy", "probability", "accuracy_among", "probability_among", "accuracy_outside", "probability_outside")
+AMONG += ("outside_answers", "outside_mass")
 
 
 class Accuracy(Question):
@@ -33,6 +39,24 @@ class Accuracy(Question):
     def __call__(self, predictor: Predictor, task: Any, prompt: Prompt) -> Float[Array, " answer"]:
         """1 if the answer is right, 0 if it is wrong, NaN if the largest logit is not finite."""
         return task.accuracy(predictor(prompt), prompt)
+
+
+class ContextAccuracy(Question):
+    """Correctness of the last answer, among the context's labels and outside of them."""
+
+    def __call__(self, predictor: Predictor, task: Any, prompt: Any) -> Float[Array, " answer"]:
+        """All :data:`AMONG` of the last answer."""
+        prediction = predictor(prompt)
+        whole = task.accuracy(prediction, prompt)[-1]  # which refuses what does not fit
+        logits, target = prediction[-1], prompt.labels[-1]
+        among = jnp.any(jnp.arange(len(logits))[:, None] == prompt.labels[None, :-1], axis=1)
+        measures = [jnp.stack([whole, jax.nn.softmax(logits)[target]])]
+        for which in (among, ~among):
+            part = jnp.where(which, logits, -jnp.inf)
+            hit = jnp.stack([(jnp.argmax(part) == target).astype(part.dtype), jax.nn.softmax(part)[target]])
+            measures.append(jnp.where(jnp.any(which), hit, jnp.nan))
+        measures.append(1 - context_labels(logits, prompt.labels[:-1]))
+        return jnp.where(jnp.isfinite(whole), jnp.concatenate(measures), jnp.nan)
 
 
 def per_length(
@@ -155,6 +179,34 @@ def accuracy(
     scored = sampled_targets(task, key=key, prompts=prompts, block=block)
     accuracies = axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)
     return accuracies if scored is None else _with_targets(accuracies, scored.sum(0), np.ones(positions))
+
+
+def context_accuracy(predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024) -> xr.Dataset:
+    r"""Accuracy and probability of the query's label, over all labels, among the context's, and outside of them.
+
+    .. math:: \mathtt{accuracy\_among} = P\big(\operatorname{argmax}_{l \in C} f_l = l_q\big), \qquad
+              \mathtt{probability\_among} = E\Big[1_{l_q \in C}\, e^{f_{l_q}} \Big/ \sum_{l \in C} e^{f_l}\Big]
+
+    with C the labels of the context; ``_outside`` has the others. ``outside_answers`` is the fraction of answers that
+    are not in C, and ``outside_mass`` the probability of these labels.
+
+    Arguments are those of :func:`accuracy`. Each measure is a mean over
+    the prompts that have such labels, with a standard error ``_error``, over the axes of the predictors.
+
+    Source: [Singh24].
+    """
+    require_task(task)
+    if not hasattr(jax.eval_shape(lambda k: task.sample(key=k), key), "label_vectors"):
+        raise expected("task", "a task of items and labels", type(task).__name__)
+    axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
+
+    def measure(members: Ensemble) -> dict[str, np.ndarray]:
+        values = answers(ContextAccuracy(), members, task, key=key, prompts=prompts)
+        values = np.where(np.isnan(values[..., :1]).any(axis=1, keepdims=True), np.nan, values)  # a NaN is no answer
+        statistics = zip(("", "_error"), mean_and_error(values, axis=1), strict=True)
+        return {f"{name}{end}": part[:, i] for end, part in statistics for i, name in enumerate(AMONG)}
+
+    return axes.to_dataset(axes.measure(measure), prompts=prompts)
 
 
 def _with_targets(

@@ -23,6 +23,7 @@ from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.attention import masked_softmax
 from icllab.models.networks.classifier import Classifier
 from icllab.models.networks.dense import product, require_spread
+from icllab.tasks.item_bursts import ItemBursts
 from icllab.tasks.item_label import ItemLabel
 
 KINDS = ("softmax", "linear")
@@ -133,7 +134,7 @@ class ItemLabelNetwork(AbstractModel):
     @classmethod
     def from_task(
         cls,
-        task: ItemLabel,
+        task: ItemLabel | ItemBursts,
         *,
         layers: int = 2,
         depth: int = 3,

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
-from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.core.prompt import TokenPrompt
 from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.models.networks.dense import Dense, require_spread
 
@@ -83,25 +83,55 @@ class AbstractArrangement(eqx.Module):
         """Number of positions of a prompt of ``length`` examples and a query."""
 
 
-class Interleaved(AbstractArrangement):
+class AbstractExamples(AbstractArrangement):
+    """Inputs with their labels: numbers, or the ids of item-label prompts as unit vectors.
+
+    Attributes:
+        labels: L, of item-label prompts; None: labels are numbers.
+    """
+
+    labels: eqx.AbstractVar[int | None]
+
+    def __check_init__(self) -> None:
+        if self.labels is not None:
+            require_integer("labels", self.labels, least=2)
+
+    @property
+    def outputs(self) -> int | None:
+        """A logit for each label of item-label prompts."""
+        return self.labels
+
+    def features(self, dim: int) -> int:
+        """Coordinates of the input, then of the label."""
+        return dim + (self.labels or 1)
+
+    def examples(self, prompt: Any) -> tuple[Float[Array, "position dim"], Float[Array, "position label"]]:
+        """Inputs and labels, the last of which is not looked at; NaN for a label that is traced and none of L."""
+        if self.labels is None:
+            return prompt.x, prompt.y[:, None]
+        labels = prompt.labels[:-1]
+        ids = jax.nn.one_hot(labels, self.labels, dtype=prompt.items.dtype)
+        ids = jnp.where(in_vocabulary("labels", labels, self.labels)[:, None], ids, jnp.nan)
+        return prompt.items, jnp.pad(ids, ((0, 1), (0, 0)))
+
+
+class Interleaved(AbstractExamples):
     r"""Tokens :math:`(x_0, 0), (0, y_0), (x_1, 0), \dots, (x_\ell, 0)`, causal; answers are read at the inputs.
 
-    Source: [Garg22], [Raventos23].
+    Source: [Garg22], [Raventos23], [Singh24].
     """
+
+    labels: int | None = eqx.field(static=True, default=None)
 
     @property
     def positions(self) -> Literal["every", "last"]:
         """Every one."""
         return "every"
 
-    def features(self, dim: int) -> int:
-        """Inputs and labels have coordinates of their own."""
-        return dim + 1
-
-    def tokens(self, prompt: RegressionPrompt) -> Float[Array, "token feature"]:
+    def tokens(self, prompt: Any) -> Float[Array, "token feature"]:
         """Two tokens an example; the target of the last position is not among them."""
-        x = jnp.pad(prompt.x, ((0, 0), (0, 1)))
-        y = jnp.pad(prompt.y[:, None], ((0, 0), (prompt.dim, 0)))
+        x, y = self.examples(prompt)
+        x, y = jnp.pad(x, ((0, 0), (0, y.shape[1]))), jnp.pad(y, ((0, 0), (x.shape[1], 0)))
         return jnp.stack([x, y], axis=1).reshape(-1, x.shape[1])[:-1]
 
     def layout(self, positions: int) -> Layout:
@@ -114,7 +144,7 @@ class Interleaved(AbstractArrangement):
         return 2 * length + 1
 
 
-class Joined(AbstractArrangement):
+class Joined(AbstractExamples):
     r"""Tokens :math:`(x_i, y_i)` of the examples, and query tokens :math:`(x_i, 0)`.
 
     Attributes:
@@ -124,12 +154,13 @@ class Joined(AbstractArrangement):
             position needs the former: what an example becomes may not depend on examples after the query.
         query_is_key: Whether a query token sees itself. It is never seen by an example.
 
-    Source: [Lu24], [vonOswald23], [Ahn23].
+    Source: [Lu24], [vonOswald23], [Ahn23], [Nguyen25].
     """
 
     answers: str = eqx.field(static=True)
     causal: bool = eqx.field(static=True)
     query_is_key: bool = eqx.field(static=True)
+    labels: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         if self.answers not in ("every", "last"):
@@ -144,15 +175,11 @@ class Joined(AbstractArrangement):
         """The value of ``answers``."""
         return "every" if self.answers == "every" else "last"
 
-    def features(self, dim: int) -> int:
-        """Input and label."""
-        return dim + 1
-
-    def tokens(self, prompt: RegressionPrompt) -> Float[Array, "token feature"]:
+    def tokens(self, prompt: Any) -> Float[Array, "token feature"]:
         """The examples, then the queries; the target of the last position is not among them."""
-        examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
-        queries = prompt.x if self.answers == "every" else prompt.x[-1:]
-        return jnp.concatenate([examples, jnp.pad(queries, ((0, 0), (0, 1)))])
+        x, y = self.examples(prompt)
+        queries = jnp.pad(x if self.answers == "every" else x[-1:], ((0, 0), (0, y.shape[1])))
+        return jnp.concatenate([jnp.concatenate([x[:-1], y[:-1]], axis=1), queries])
 
     def layout(self, positions: int) -> Layout:
         """The examples, then the queries, which are read."""
