@@ -12,6 +12,7 @@ a peer that is not there is left out, and its record stays as it is.
 import argparse
 import inspect
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -75,6 +76,7 @@ def main():
     options.add_argument("--checkout", action="append", default=[], metavar="NAME=DIR", help="a clone of a peer")
     options = options.parse_args()
     checkouts = {name: Path(folder) for name, _, folder in (text.partition("=") for text in options.checkout)}
+    os.environ.setdefault("NPROC", "1")  # batches of LAPACK may wait for each other's threads for ever
     status = 0
     for name, path in modules().items():
         if options.only and name not in options.only:
