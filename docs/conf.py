@@ -18,6 +18,7 @@ import make_explorers
 import make_gallery
 import make_notebooks
 import make_papers
+import make_peers
 import make_power
 
 import icllab
@@ -28,6 +29,7 @@ make_equations.write(HERE)
 make_explorers.write(HERE)
 make_gallery.write(HERE)
 make_papers.write(HERE)
+make_peers.write(HERE)
 make_power.write(HERE)
 make_notebooks.write(HERE)
 
@@ -37,7 +39,7 @@ copyright = "the icl-lab founders"
 version = release = icllab.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx_copybutton"]
-exclude_patterns = ["_build", "jupyter_execute", "notebooks"]
+exclude_patterns = ["_build", "jupyter_execute", "notebooks", "peers"]
 language = "en"
 
 html_theme = "furo"

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 GENERATED = {"changelog.md", "equations.md", "gallery.md", "papers.md"}
 PAGES = [page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED]
-PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "peers" / "template.md"]
 SOURCES = [*(ROOT / "src").rglob("*.py"), *(ROOT / "bench").glob("*.py")]
 INSTEAD = {
     r"(share|fraction) of right answers": "accuracy",

@@ -7,6 +7,7 @@ import pytest
 from refusals import assert_refused, unchecked
 
 from icllab.theory import (
+    attention_flow,
     descent,
     dmmse,
     finite_wishart,
@@ -19,6 +20,7 @@ from icllab.theory import (
     posterior_integrals,
     preconditioners,
     quadratic_posterior,
+    random_covariances,
     sample_covariance,
     superposition,
     task_alignment,
@@ -70,6 +72,14 @@ def gated(**change):
 
 def units(**change):
     return posterior_integrals.shared_units(**{"terms": 1, "units": 2, "outputs": 3, "nbeta": 1.0} | change)
+
+
+def drawn(first=(1.0, 1.0), second=(2.0, 2.0), third=(6.0, 6.0), **change):
+    return random_covariances.optimal(first, second, third, **{"length": 4} | change)
+
+
+def layer_flow(**change):
+    return attention_flow.flow(**{"time": 1.0, "start": 0.1, "dim": 2, "length": 4} | change)
 
 
 def parts(hessians, **change):
@@ -143,6 +153,20 @@ def test_infinite_contexts_have_a_hint():
         (lambda: free_energy.asymptotic(Phase(math.nan, LearningCoefficient(1.0)), 9), "loss: expected a finite num"),
         (lambda: free_energy.posterior_weights([], 10), "phases: expected at least one"),
         (lambda: free_energy.crossings(FLAT, FLAT), "phases: expected two that differ"),
+        (lambda: drawn(length=0), f"length: {AT_LEAST_1} 0"),
+        (lambda: drawn(noise_variance=-1), f"noise_variance: {NON_NEGATIVE} -1"),
+        (lambda: drawn(first=(1.0, 0.0)), f"first: {POSITIVE} 0.0"),
+        (lambda: drawn(1.0, 2.0, 6.0), "first: expected a vector, a number for each dimension"),
+        (lambda: drawn(second=(2.0, 0.9)), "second: expected moments of at least [1.0, 1.0]"),
+        (lambda: drawn(third=(6.0, 3.9)), "third: expected moments of at least [4.0, 4.0]"),
+        (lambda: random_covariances.exponential([1.0, -1.0], length=4), f"means: {POSITIVE} -1.0"),
+        (lambda: layer_flow(time=-1.0), f"time: {NON_NEGATIVE} -1.0"),
+        (lambda: layer_flow(start=0.0), f"start: {POSITIVE} 0.0"),
+        (lambda: layer_flow(dim=0), f"dim: {AT_LEAST_1} 0"),
+        (lambda: layer_flow(length=2.5), f"length: {AT_LEAST_1} 2.5"),
+        (lambda: layer_flow(variance=0.0), f"variance: {POSITIVE} 0.0"),
+        (lambda: layer_flow(alignment=-1.0), "alignment: expected a finite number > -1 and <= 1, got -1.0; at -1"),
+        (lambda: layer_flow(dim=1, alignment=0.5), "alignment: expected 1 in one dimension, got 0.5"),
         (lambda: best_step(kurtosis=0.9), "kurtosis: expected a finite number >= 1, got 0.9; 1 is that of signs"),
         (lambda: best_step(np.array([1.0, -1.0])), f"variances: {POSITIVE} -1.0"),
         (lambda: best_step(EYE + 1), "variances: expected a vector"),
