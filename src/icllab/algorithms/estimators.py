@@ -49,8 +49,8 @@ class NearestNeighbours(AbstractPredictor):
         nearest, places = jax.lax.top_k(-distances, min(self.neighbours, len(y)))
         weights = (nearest > -jnp.inf).astype(x.dtype)
         if self.weighting == "distance":
-            equal = nearest == 0
-            weights = jnp.where(jnp.any(equal, axis=1, keepdims=True), equal, weights / jnp.where(equal, 1, -nearest))
+            equal = (nearest == 0).astype(x.dtype)
+            weights = jnp.where(jnp.any(nearest == 0, axis=1, keepdims=True), equal, weights / (equal - nearest))
         return jnp.sum(weights * y[places], axis=1) / jnp.maximum(jnp.sum(weights, axis=1), jnp.finfo(x.dtype).tiny)
 
 

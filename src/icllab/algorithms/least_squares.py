@@ -131,7 +131,7 @@ class Lasso(LinearPredictor):
         """The solution of every prefix."""
         x, y = prompt.x, prompt.y
         count = jnp.arange(len(y)).astype(x.dtype)
-        seen = (count[:, None] > count[None]) / jnp.maximum(count, 1)[:, None]
+        seen = jnp.tri(len(y), k=-1, dtype=x.dtype) / jnp.maximum(count, 1)[:, None]
         moments = jnp.einsum("ij,jk,jl->ikl", seen, x, jnp.concatenate([x, y[:, None]], axis=1))
         gram, moment, alpha = moments[..., :-1], moments[..., -1], self.alpha.astype(x.dtype)
         signs = jax.vmap(_signs, (0, 0, None, 0))(*jax.lax.stop_gradient((gram, moment, alpha, count)))
@@ -153,7 +153,7 @@ def _signs(
         signs, penalty, last, side, events = state
         u, v = _parts(signs, gram, moment).T
         active, at_event = signs != 0, index == last
-        free, slope = moment - gram @ u, gram @ v
+        free, slope = (moment - gram @ u)[None], (gram @ v)[None]
         joins = jnp.where(sides * (free + penalty * slope) > penalty * more, penalty, free / (sides - slope))
         full = jnp.sum(active.astype(gram.dtype)) >= count
         joins = jnp.where((active | full)[None] | (at_event[None] & (sides == side)), 0, joins)

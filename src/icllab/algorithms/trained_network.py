@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.algorithms.least_squares import require_regression
 from icllab.core.errors import expected, kind_of, require_instance, require_integer, require_key
@@ -15,11 +15,9 @@ from icllab.core.protocols import AbstractPredictor
 
 
 class TrainedNetwork(AbstractPredictor):
-    r"""The answer of a network after steps of an optimizer on the examples seen, for every prefix from the start.
+    r"""The answer of a network after steps on the mean squared error of the examples seen; 0 without an example.
 
-    .. math:: F(\theta) = \frac{1}{|B|} \sum_{j \in B} (f_\theta(x_j) - y_j)^2, \qquad B \subseteq \{0, \dots, i - 1\}
-
-    0 without an example. The two-layer network of Garg et al. starts as PyTorch's linear layers do, and is::
+    Every prefix is trained on from the start. The two-layer network of Garg et al. starts as PyTorch's layers do::
 
         TrainedNetwork(eqx.nn.MLP(20, "scalar", 100, 1, key=k), optax.adam(5e-3), steps=100, batch=100, key=key)
 
@@ -28,7 +26,7 @@ class TrainedNetwork(AbstractPredictor):
 
     Attributes:
         network: A function of one input that returns a number; its arrays are leaves, which ``icl.fit`` learns.
-        optimizer: An optax optimizer (static).
+        optimizer: An optax optimizer (static); to differentiate through Adam, give it ``eps_root`` > 0.
         steps: Number of steps (static).
         batch: Examples of a step, drawn without replacement (static); all while there are fewer; None: all.
         key: Key of the batches, the same for all prompts; None without ``batch``.
@@ -54,32 +52,31 @@ class TrainedNetwork(AbstractPredictor):
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
         """The answers of the networks trained on every prefix."""
         require_regression(prompt)
-        with jax.default_matmul_precision("float32"):
-            return jax.vmap(lambda i: self._answer(prompt, i))(jnp.arange(prompt.positions))
-
-    def _answer(self, prompt: RegressionPrompt, i: Int[Array, ""]) -> Float[Array, ""]:
         start, static = eqx.partition(self.network, eqx.is_inexact_array)
 
-        def values(parameters: Any, x: Float[Array, "row dim"]) -> Float[Array, " row"]:
-            return jax.vmap(eqx.combine(parameters, static))(x).reshape(len(x))
+        def answers(parameters: Any) -> Float[Array, " position"]:
+            return jax.vmap(eqx.combine(parameters, static))(prompt.x).reshape(prompt.positions)
 
-        def loss(parameters: Any, used: Bool[Array, " position"]) -> Float[Array, ""]:
-            errors = jnp.where(used, values(parameters, prompt.x) - prompt.y, 0)
-            return jnp.sum(errors**2) / jnp.maximum(jnp.sum(used), 1).astype(errors.dtype)
+        def after(i: Int[Array, ""]) -> Float[Array, ""]:
+            def step(state: tuple[Any, Any], number: Int[Array, ""]) -> tuple[tuple[Any, Any], None]:
+                shares = self._shares(i, number, jnp.zeros_like(prompt.y))
+                gradient = jax.grad(lambda parameters: shares @ (answers(parameters) - prompt.y) ** 2)(state[0])
+                with jax.numpy_dtype_promotion("standard"):  # optax.adam fails under a strict one
+                    updates, optimizer_state = self.optimizer.update(gradient, state[1], state[0])
+                    return (optax.apply_updates(state[0], updates), optimizer_state), None
 
-        def step(state: tuple[Any, Any], number: Int[Array, ""]) -> tuple[tuple[Any, Any], None]:
-            gradient = jax.grad(loss)(state[0], self._batch(i, number, prompt.positions))
-            with jax.numpy_dtype_promotion("standard"):  # optax.adam fails under a strict one
-                updates, optimizer_state = self.optimizer.update(gradient, state[1], state[0])
-                return (optax.apply_updates(state[0], updates), optimizer_state), None
+            (end, _), _ = jax.lax.scan(step, (start, self.optimizer.init(start)), jnp.arange(self.steps))
+            return jnp.where(i > 0, answers(end)[i], 0)
 
-        (end, _), _ = jax.lax.scan(step, (start, self.optimizer.init(start)), jnp.arange(self.steps))
-        return jnp.where(i > 0, values(end, prompt.x[i][None])[0], 0)
+        with jax.default_matmul_precision("float32"):
+            return jax.vmap(after)(jnp.arange(prompt.positions))
 
-    def _batch(self, i: Int[Array, ""], number: Int[Array, ""], positions: int) -> Bool[Array, " position"]:
-        """Which examples a step sees."""
-        seen = jnp.arange(positions) < i
-        if self.batch is None or self.key is None or self.batch >= positions:
-            return seen
-        order = jax.random.uniform(jax.random.fold_in(jax.random.fold_in(self.key, i), number), (positions,))
-        return seen & (jnp.argsort(jnp.argsort(jnp.where(seen, order, jnp.inf))) < self.batch)
+    def _shares(self, i: Int[Array, ""], number: Int[Array, ""], zero: Float[Array, " position"]) -> Array:
+        """The weight of every example in the loss of a step."""
+        used = jnp.arange(len(zero)) < i
+        if self.batch is not None and self.key is not None:
+            key = jax.random.fold_in(jax.random.fold_in(self.key, i), number)
+            order = jnp.argsort(jnp.where(used, jax.random.uniform(key, zero.shape), jnp.inf))
+            used = used & (jnp.argsort(order) < self.batch)
+        shares = used.astype(zero.dtype)
+        return shares / jnp.maximum(jnp.sum(shares), 1)

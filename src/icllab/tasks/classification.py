@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_instance
+from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt, scored_positions
 from icllab.core.protocols import AbstractTask
 from icllab.core.vocabularies import are_ids, in_vocabulary
@@ -78,11 +78,8 @@ class SignLabels(AbstractTask):
     .. math:: \mathrm{loss} = \ln(1 + e^f) - \tfrac{1 + y}{2} f = \ln\bigl(1 + e^{-yf}\bigr), \qquad
               \mathrm{accuracy} = [\mathrm{sign}\, f = y]
 
-    Linear classification of Garg et al. is ``SignLabels(LinearRegression.convention("garg", dim=20, length=40))``. A
-    label that is 0 stays 0.
-
-    Attributes:
-        task: A regression, or a :class:`~icllab.tasks.curriculum.Curriculum` of one.
+    Linear classification of Garg et al. is ``SignLabels(LinearRegression.convention("garg", dim=20, length=40))``;
+    ``task`` may be any regression, or a ``Curriculum`` of one.
 
     Source: [Garg22].
     """
@@ -90,8 +87,8 @@ class SignLabels(AbstractTask):
     task: AbstractRegression | Curriculum
 
     def __check_init__(self) -> None:
-        kinds: Any = AbstractRegression | Curriculum
-        require_instance("task", self.task, kinds, "a regression such as LinearRegression, or a Curriculum")
+        if not isinstance(self.task, AbstractRegression | Curriculum):
+            raise expected("task", "a regression such as LinearRegression, or a Curriculum", kind_of(self.task))
 
     @property
     def length(self) -> int:

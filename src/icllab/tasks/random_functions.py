@@ -1,34 +1,32 @@
-r"""Regression of a function that is drawn anew for each prompt: a network with one hidden layer, or a decision tree.
-
-.. math:: y_i = f(x_i) + \varepsilon_i, \qquad \varepsilon_i \sim N(0, \rho), \qquad i = 1, \dots, \ell + 1
-
-Nothing here is Gaussian given the inputs, and no Bayes predictor is known.
-"""
+"""Regression of a function that is drawn anew for each prompt: a network with one hidden layer, or a decision tree."""
 
 import abc
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.domains import FINITE, NON_NEGATIVE
+from icllab.core.domains import NON_NEGATIVE
 from icllab.core.errors import require_key
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, number, require_sizes
 from icllab.tasks.regression_distributions import AbstractInputs, GaussianInputs, require_dim, require_inputs
 
+Function: TypeAlias = Callable[[Float[Array, " dim"]], Float[Array, ""]]
+
 
 class RandomFunctionRegression(AbstractRegression):
-    r"""Base: prompts of a random function; a task of a user's has ``function`` alone. The loss is the squared error.
+    r"""Prompts :math:`y_i = f(x_i) + \varepsilon_i` of a random function; the loss is the squared error.
 
     Attributes:
         dim: Input dimension d (static).
         length: Examples before the query, ℓ (static); a prompt has ``length + 1`` positions.
         inputs: Distribution of ``x``, :math:`N(0, I)` by default.
-        noise_variance: :math:`\rho \ge 0`, also of the query's own label; a leaf.
+        noise_variance: Label-noise variance, also on the query's own label; a leaf.
     """
 
     dim: int = eqx.field(static=True)
@@ -43,7 +41,7 @@ class RandomFunctionRegression(AbstractRegression):
         NON_NEGATIVE.require_leaf("noise_variance", self.noise_variance)
 
     @abc.abstractmethod
-    def function(self, *, key: PRNGKeyArray) -> Callable[[Float[Array, " dim"]], Float[Array, ""]]:
+    def function(self, *, key: PRNGKeyArray) -> Function:
         """The random function f, of one input."""
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
@@ -56,42 +54,31 @@ class RandomFunctionRegression(AbstractRegression):
 
 
 class NetworkRegression(RandomFunctionRegression):
-    r"""Networks of ``hidden`` ReLU units without biases, all weights standard normal, scaled by a.
+    r"""Networks of h = ``hidden`` (static) ReLU units without biases, all weights standard normal.
 
-    .. math:: f(x) = a \sqrt{\tfrac2h}\, \sum_{j=1}^h v_j\, (u_j^\top x)_+, \qquad \mathbb E\, f(x)^2 = a^2 |x|^2
+    .. math:: f(x) = \sqrt{2/h}\, \sum_{j=1}^h v_j\, (u_j^\top x)_+, \qquad \mathbb E\, f(x)^2 = |x|^2
 
-    so that labels are as large as those of linear regression with :math:`w \sim N(0, a^2 I)`; errors are divided by d
-    in the paper's figures.
-
-    Attributes:
-        hidden: h (static); Garg et al. have 100.
-        scale: a; a leaf.
+    Labels are as large as those of linear regression; the paper's figures divide squared errors by d.
 
     Source: [Garg22].
     """
 
     hidden: int = eqx.field(static=True, default=100, kw_only=True)
-    scale: Float[Array, ""] = eqx.field(converter=partial(number, "scale"), default=1.0, kw_only=True)
 
     def __check_init__(self) -> None:
         require_sizes(self, "hidden")
-        FINITE.require_leaf("scale", self.scale)
 
-    def function(self, *, key: PRNGKeyArray) -> Callable[[Float[Array, " dim"]], Float[Array, ""]]:
+    def function(self, *, key: PRNGKeyArray) -> Function:
         """A network."""
-        normals = jax.random.normal(key, (self.hidden, self.dim + 1), self.scale.dtype)
-        u, v = normals[:, :-1], self.scale * (2 / self.hidden) ** 0.5 * normals[:, -1]
+        normals = jax.random.normal(key, (self.hidden, self.dim + 1), self.noise_variance.dtype)
+        u, v = normals[:, :-1], (2 / self.hidden) ** 0.5 * normals[:, -1]
         return lambda x: v.astype(x.dtype) @ jax.nn.relu(u.astype(x.dtype) @ x)
 
 
 class TreeRegression(RandomFunctionRegression):
-    r"""Complete binary trees: a node asks for the sign of a random coordinate, a leaf has a standard normal label.
+    """Complete trees of a ``depth`` (static): a node asks for the sign of a random coordinate, a leaf is N(0, 1).
 
-    Coordinates are drawn independently and uniformly, so that one may be asked twice along a path. Labels have
-    variance 1; errors are not divided in the paper's figures.
-
-    Attributes:
-        depth: Nodes from the root to a leaf (static); Garg et al. have 4, and so 16 leaves.
+    A coordinate may be asked for twice along a path. The paper's figures do not divide squared errors.
 
     Source: [Garg22].
     """
@@ -101,16 +88,16 @@ class TreeRegression(RandomFunctionRegression):
     def __check_init__(self) -> None:
         require_sizes(self, "depth")
 
-    def function(self, *, key: PRNGKeyArray) -> Callable[[Float[Array, " dim"]], Float[Array, ""]]:
+    def function(self, *, key: PRNGKeyArray) -> Function:
         """A tree."""
         of_nodes, of_leaves = jax.random.split(key)
         coordinates = jax.random.randint(of_nodes, (2**self.depth - 1,), 0, self.dim)
-        labels = jax.random.normal(of_leaves, (2**self.depth,), self.noise_variance.dtype)
+        leaves = jax.random.normal(of_leaves, (2**self.depth,), self.noise_variance.dtype)
 
         def answer(x: Float[Array, " dim"]) -> Float[Array, ""]:
-            node = jnp.zeros((), jnp.int32)  # the root; the children of node k are 2k + 1 and 2k + 2
+            node = jnp.zeros((), jnp.int32)  # the children of node k are 2k + 1 and 2k + 2
             for _ in range(self.depth):
                 node = 2 * node + 1 + (x[coordinates[node]] > 0).astype(jnp.int32)
-            return labels[node - len(coordinates)].astype(x.dtype)
+            return leaves[node - len(coordinates)].astype(x.dtype)
 
         return answer

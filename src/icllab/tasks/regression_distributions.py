@@ -146,19 +146,16 @@ class SphereInputs(AbstractInputs):
 
 
 class ShiftedQuery(AbstractInputs):
-    r"""Inputs of a prompt whose query, after n examples, is of another kind than these examples.
+    r"""Inputs of a prompt whose query, after n examples, is of another kind than these; for any task with ``inputs``.
 
-    With ``orthogonal`` the query is what of it is orthogonal to the examples, at its own norm; 0 if they span all.
-    With ``repeated`` it is one of the examples, uniformly. With ``random_orthant`` the examples are
-    :math:`s \odot |x_i|` with random signs s and the query stays, with ``opposite_orthant`` it is :math:`-s \odot |x|`.
-
-    It is a field of any task with ``inputs``; labels are those of the changed inputs. Position n alone is a test: before
-    it query and examples are of one kind. ``examples`` is a leaf, so that one compiled program serves all n.
+    Position n alone is a test: before it query and examples are of one kind.
 
     Attributes:
         inputs: Distribution of the inputs.
-        shift: ``"orthogonal"``, ``"repeated"``, ``"random_orthant"`` or ``"opposite_orthant"`` (static).
-        examples: n; None: all positions of a prompt but the last.
+        shift: ``"orthogonal"``: the query is its part orthogonal to the examples, at its own norm; 0 if they span all.
+            ``"repeated"``: it is one of the examples, uniformly. ``"random_orthant"``: the examples are
+            :math:`s \odot |x_i|` with random signs s; with ``"opposite_orthant"`` the query is :math:`-s \odot |x|`.
+        examples: n, a leaf: one compiled program serves all; None: all positions of a prompt but the last.
 
     Source: [Garg22].
     """
@@ -217,13 +214,12 @@ class GaussianWeights(Gaussian, AbstractWeights):
 
 
 class SparseWeights(AbstractWeights):
-    r"""Task vectors with s random coordinates that are :math:`N(0, \sigma^2)`, and 0 elsewhere.
+    r"""Task vectors with ``nonzero`` random coordinates (static) that are centred normal, and 0 elsewhere.
 
     Attributes:
-        nonzero: s (static); Garg et al. have 3.
-        variance: :math:`\sigma^2`; a leaf.
-        candidates: Number of the first coordinates from which the s are chosen (all, if they are fewer); None: all d.
-            A :class:`~icllab.tasks.curriculum.Curriculum` sets it to its active dimensions, as the paper does.
+        variance: Variance of these; a leaf.
+        candidates: Number of first coordinates that they are drawn from; None: all. A ``Curriculum`` sets it to its
+            active dimensions.
 
     Source: [Garg22].
     """
