@@ -167,6 +167,7 @@ class ShiftedQuery(AbstractInputs):
     def __check_init__(self) -> None:
         require_inputs(self.inputs)
         require_known("shift", self.shift, get_args(Shift))
+        Domain(int, least=0).require_leaf("examples", self.examples)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """One input, which is not shifted."""
@@ -175,12 +176,12 @@ class ShiftedQuery(AbstractInputs):
     def sample_many(self, count: int, dim: int, *, key: PRNGKeyArray) -> Float[Array, "count dim"]:
         """The inputs of one prompt; NaN if it is too short to have a query after n examples."""
         of_x, of_shift = jax.random.split(key)
-        n = jnp.asarray(count - 1) if self.examples is None else self.examples
+        n = jnp.asarray(count - 1 if self.examples is None else self.examples, jnp.int32)
         Domain(int, least=0, most=count - 1).require_leaf("examples", n)
         x = jnp.where(n < count, self.inputs.sample_many(count, dim, key=of_x), jnp.nan)
         query, context = x[n], jnp.broadcast_to(jnp.arange(count)[:, None] < n, x.shape)
         if self.shift == "orthogonal":
-            query = _orthogonal(query, jnp.where(context, x, 0))
+            query = jnp.where(n < dim, _orthogonal(query, jnp.where(context, x, 0)), 0)
         elif self.shift == "repeated":
             query = jnp.where(n > 0, x[jax.random.randint(of_shift, (), 0, jnp.maximum(n, 1))], query)
         else:
