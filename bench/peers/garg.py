@@ -163,7 +163,7 @@ def answers(predictor, xs, ys, dtype="float64"):
             lambda leaf: jnp.asarray(leaf, dtype) if eqx.is_inexact_array(leaf) else leaf, predictor
         )
         if predictor.traceable:
-            return np.asarray(eqx.filter_jit(jax.vmap(predictor))(prompts))
+            return np.asarray(eqx.filter_jit(lambda p: jax.vmap(p)(prompts))(predictor))
         return np.stack([predictor(jax.tree.map(lambda leaf, i=i: leaf[i], prompts)) for i in range(len(xs))])
 
 

@@ -215,7 +215,7 @@ def test_signs_of_a_curriculum_are_masked_and_trained_on():
     averaging = GradientDescent(0.1, layers=1, dim=5, normalised=True, half=True)
     rates = icl.fit(averaging, task, steps=20, key=KEY, batch=16).members.stacked.rate
     assert np.isfinite(rates).all()
-    assert float(accuracy(averaging, task, key=KEY, prompts=2048).accuracy[-1]) > 0.75
+    assert float(accuracy(averaging, task, key=KEY, prompts=2048).accuracy[-1]) > 0.65
 
 
 def test_the_bayes_predictor_of_these_is_not_known():
