@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import sys
 import types
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -139,7 +140,7 @@ def moments(peer):
     yield "decision trees", task("decision_tree", depth=3), TreeRegression(DIM, LENGTH, depth=3), "TreeRegression", last
     threefold = task("linear_regression", scale=3)
     yield "labels times 3", threefold, ours(weights=GaussianWeights(9.0)), "GaussianWeights(9.0)", last
-    kinds = {"random_quadrants": "random_orthant", "opposite_quadrants": "opposite_orthant"}
+    kinds: Any = {"random_quadrants": "random_orthant", "opposite_quadrants": "opposite_orthant"}
     kinds |= {"orthogonal_train_test": "orthogonal", "overlapping_train_test": "repeated"}
     for name, shift in kinds.items():
         for n in (0, 3, 5):
@@ -217,7 +218,8 @@ def converged(lasso):
 def cases(checkout):
     """Everything that is compared."""
     peer = imported(checkout)
-    torch, models = importlib.import_module("torch"), peer["models"]
+    torch: Any = importlib.import_module("torch")
+    models: Any = peer["models"]
     fields = ("case", "theirs", "ours", "difference", "unit", "tolerance", "note")
 
     def case(*values):

@@ -22,8 +22,7 @@ class NearestNeighbours(AbstractPredictor):
               |N_i| = \min(i, k), \qquad \omega_j = 1 \;\text{ or }\; |x_j - x_i|^{-1}
 
     Where weighted examples have the query's own input, they alone are averaged. Of equal distances the earlier example
-    is nearer. The paper's figures divide squared errors by d, of sparse tasks by their nonzero coordinates, of trees
-    by 1.
+    is nearer. The paper's figures divide squared errors by d, of sparse tasks by nonzero coordinates, of trees by 1.
 
     Attributes:
         neighbours: k (static); Garg et al. have 3.

@@ -106,18 +106,14 @@ class Lasso(LinearPredictor):
 
     .. math:: w_i = \operatorname*{argmin}_w\; \frac{1}{2i} \sum_{j<i} (y_j - w^\top x_j)^2 + \alpha \lVert w \rVert_1
 
-    That of ``sklearn.linear_model.Lasso(alpha, fit_intercept=False)``, which stops at a duality gap of 1e-4 of
-    :math:`\lVert y \rVert^2` where this is exact: the path of solutions is followed from the penalty at which w = 0.
-    With the signs s of the nonzero coordinates S, :math:`G = X_i^\top X_i / i` and :math:`b = X_i^\top y_i / i`,
-
-    .. math:: w_S(\lambda) = G_{SS}^{-1} (b_S - \lambda s)
-
-    until a coordinate of w reaches 0 and leaves S, or one of :math:`b - G w` reaches :math:`\pm\lambda` and joins.
-    Each such event costs a solve, O(dim^3), at every position. Rounding grows with the condition of :math:`G_{SS}`.
+    scikit-learn's ``Lasso(alpha, fit_intercept=False)`` stops at a duality gap of 1e-4 of :math:`\lVert y \rVert^2`;
+    this follows the path of solutions exactly, from the penalty at which w = 0. With the signs s of the nonzero
+    coordinates S it is :math:`w_S(\lambda) = G_{SS}^{-1} (b_S - \lambda s)`, where :math:`G = X_i^\top X_i / i` and
+    :math:`b = X_i^\top y_i / i`, until a coordinate of w reaches 0, or one of :math:`b - G w` reaches
+    :math:`\pm\lambda`. Each such event costs a solve, O(dim^3). Rounding grows with the condition of :math:`G_{SS}`.
 
     Attributes:
-        alpha: :math:`\alpha > 0`; a leaf. Garg et al. have 1 to 1e-4, and divide the squared errors of their figures
-            by the number of nonzero coordinates of the task.
+        alpha: :math:`\alpha > 0`; a leaf. The paper's figures divide squared errors by the task's nonzero coordinates.
 
     Source: [Garg22].
     """

@@ -17,12 +17,10 @@ from icllab.core.protocols import AbstractPredictor
 class TrainedNetwork(AbstractPredictor):
     r"""The answer of a network after steps on the mean squared error of the examples seen; 0 without an example.
 
-    Every prefix is trained on from the start. The two-layer network of Garg et al. starts as PyTorch's layers do::
-
-        TrainedNetwork(eqx.nn.MLP(20, "scalar", 100, 1, key=k), optax.adam(5e-3), steps=100, batch=100, key=key)
-
-    They draw an initialisation for each prompt and prefix, here it is one. Their loss is the mean over a batch of
-    prompts too, which divides the rate of SGD by their number. Their figures divide squared errors by d, of trees by 1.
+    Garg et al. have ``eqx.nn.MLP(20, "scalar", 100, 1, key=k)``, which starts as PyTorch's layers do, and 100 steps of
+    ``optax.adam(5e-3)`` on batches of 100. They draw an initialisation for each prompt and prefix; here it is one.
+    Their loss is the mean over a batch of prompts too, which divides the rate of SGD by their number. Their figures
+    divide squared errors by d, of trees by 1.
 
     Attributes:
         network: A function of one input that returns a number; its arrays are leaves, which ``icl.fit`` learns.

@@ -91,12 +91,9 @@ class GaussianInputs(Gaussian, AbstractInputs):
 
     @classmethod
     def rotated(cls, spectrum: Any, *, key: PRNGKeyArray) -> "GaussianInputs":
-        r"""A covariance with random eigenvectors, and eigenvalues in the ratios of ``spectrum`` whose sum is d.
+        """A covariance with random eigenvectors, and eigenvalues in the ratios of ``spectrum`` whose sum is d.
 
-        Garg et al. have ``jnp.arange(d) < d // 2``, a subspace of half the dimensions, and the skewed spectrum
-        ``1 / jnp.arange(1, d + 1) ** 2``; inputs scaled by 3 are ``GaussianInputs(9.0)``.
-
-        Source: [Garg22].
+        Garg et al. have a half subspace, ``np.arange(d) < d // 2``, and a skewed one, ``1 / np.arange(1, d + 1) ** 2``.
         """
         values = NON_NEGATIVE.read("spectrum", np.asarray(spectrum, float))
         if values.ndim != 1 or not values.any():
