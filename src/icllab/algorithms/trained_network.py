@@ -75,6 +75,6 @@ class TrainedNetwork(AbstractPredictor):
         if self.batch is not None and self.key is not None:
             key = jax.random.fold_in(jax.random.fold_in(self.key, i), number)
             order = jnp.argsort(jnp.where(used, jax.random.uniform(key, zero.shape), jnp.inf))
-            used = used & (jnp.argsort(order) < self.batch)
+            used = used & (order < self.batch)  # a permutation of the first i
         shares = used.astype(zero.dtype)
         return shares / jnp.maximum(jnp.sum(shares), 1)

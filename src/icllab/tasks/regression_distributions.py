@@ -231,11 +231,11 @@ class SparseWeights(AbstractWeights):
         NON_NEGATIVE.require_leaf("variance", self.variance)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Normal entries where a random order of the candidates has its first s."""
+        """Normal entries where a random permutation of the candidates is below ``nonzero``."""
         of_place, of_value = jax.random.split(key)
         candidate = jnp.arange(dim, dtype=jnp.int32) < (dim if self.candidates is None else self.candidates)
         order = jnp.argsort(jnp.where(candidate, jax.random.uniform(of_place, (dim,)), jnp.inf))
-        chosen = candidate & (jnp.argsort(order) < self.nonzero)
+        chosen = candidate & (order < self.nonzero)
         values = jax.random.normal(of_value, (dim,), self.variance.dtype)
         return jnp.where(chosen, jnp.sqrt(self.variance) * values, 0)
 
