@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import assert_refused
 
-from icllab.algorithms import FromSklearn, LeastSquares, Ridge
+from icllab.algorithms import FromSklearn, GradientDescent, LeastSquares, NearestNeighbours, Ridge
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import per_length
@@ -133,3 +134,38 @@ def test_what_is_no_classifier_is_refused(getkey):
         FromSklearn(neighbors.KNeighborsRegressor(1))(task.sample(key=getkey()))
     with pytest.raises(InputError, match="classes: expected an integer of at least 2, got 1"):
         FromSklearn(neighbors.KNeighborsClassifier(1), classes=1)
+
+
+@pytest.mark.parametrize(("k", "weighting"), [(1, "uniform"), (3, "uniform"), (3, "distance"), (50, "distance")])
+def test_nearest_neighbours_are_those_of_scikit_learn(prompt, k, weighting):
+    """Of each prefix with min(i, k) neighbours; 0 before."""
+    answers = jax.jit(NearestNeighbours(k, weighting=weighting))(prompt)
+    assert answers[0] == 0
+    for i in range(1, prompt.positions):
+        theirs = neighbors.KNeighborsRegressor(min(i, k), weights=weighting).fit(prompt.x[:i], prompt.y[:i])
+        np.testing.assert_allclose(answers[i], theirs.predict(prompt.x[i : i + 1])[0], rtol=1e-10)
+
+
+def test_examples_with_the_querys_own_input_are_averaged_alone():
+    x, y = jnp.array([[0.0], [1.0], [0.0], [2.0], [0.0]]), jnp.array([1.0, 5.0, 2.0, 7.0, 0.0])
+    answers = NearestNeighbours(3, weighting="distance")(RegressionPrompt(x, y))
+    np.testing.assert_allclose(answers, [0.0, 1.0, 1.0, (1 / 2 + 2 / 2 + 5) / 2, 1.5], rtol=1e-6)
+    np.testing.assert_allclose(NearestNeighbours(3)(RegressionPrompt(x, y))[4], (1 + 2 + 5) / 3, rtol=1e-6)
+
+
+def test_one_averaging_step_is_the_mean_of_y_times_x(prompt):
+    averaging = GradientDescent(1.0, layers=1, dim=3, normalised=True, half=True)(prompt)
+    x, y = np.asarray(prompt.x), np.asarray(prompt.y)
+    wanted = [0.0] + [x[i] @ np.mean(y[:i, None] * x[:i], axis=0) for i in range(1, len(y))]
+    np.testing.assert_allclose(averaging, wanted, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: NearestNeighbours(0), "neighbours: expected an integer of at least 1, got 0"),
+        (lambda: NearestNeighbours(weighting="inverse"), "unknown weighting 'inverse'"),
+    ],
+)
+def test_what_has_no_neighbours_is_refused(make, said):
+    assert_refused(make, said)

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from icllab import algorithms
 from icllab.lab import registry
@@ -48,13 +49,18 @@ from icllab.tasks import (
     LinearRegression,
     MarkovChain,
     Mixture,
+    NetworkRegression,
     PeriodicStrings,
     PromptMixture,
     RepeatedTokens,
+    ShiftedQuery,
+    SignLabels,
+    SparseWeights,
     SphereInputs,
     StringPrograms,
     Table,
     Text,
+    TreeRegression,
     WeightPool,
 )
 from icllab.tasks.text_files import Documents
@@ -81,6 +87,10 @@ def _full_covariances():
     covariance = jnp.eye(4) + 0.3
     pool = WeightPool.init(GaussianWeights(covariance), 5, 4, key=KEY)
     return LinearRegression(4, 6, GaussianInputs(covariance), pool, 0.2)
+
+
+def _garg(weights=None, inputs=None):
+    return LinearRegression(4, 6, inputs or GaussianInputs(1.0), weights or GaussianWeights(1.0), 0.0)
 
 
 def _table():
@@ -112,6 +122,16 @@ TASKS = {
     "table": _table,
     "fixed_prompts": lambda: FixedPrompts.from_task(_pool_task(), 1000, key=KEY),
     "curriculum": lambda: Curriculum(LinearRegression.convention("garg", dim=4, length=6), dim=2, positions=3),
+    "sparse_weights": lambda: _garg(SparseWeights(2)),
+    "sparse_curriculum": lambda: Curriculum(_garg(SparseWeights(2)), dim=2, positions=3),
+    "skewed_inputs": lambda: _garg(inputs=GaussianInputs.rotated([4.0, 2.0, 1.0, 0.0], key=KEY)),
+    "orthogonal_query": lambda: _garg(inputs=ShiftedQuery(GaussianInputs(1.0), "orthogonal", 3)),
+    "repeated_query": lambda: _garg(inputs=ShiftedQuery(GaussianInputs(1.0), "repeated")),
+    "random_orthant": lambda: _garg(inputs=ShiftedQuery(GaussianInputs(1.0), "random_orthant")),
+    "network_regression": lambda: NetworkRegression(4, 6, hidden=5, noise_variance=0.1),
+    "tree_regression": lambda: TreeRegression(4, 6, depth=3),
+    "sign_labels": lambda: SignLabels(_garg()),
+    "sign_labels_curriculum": lambda: SignLabels(Curriculum(_garg(), dim=2, positions=3)),
     "function_regression": lambda: FunctionRegression(
         4, 6, SphereInputs(1.0), kernel="exponential", temperature=0.5, noise_variance=0.1
     ),
@@ -247,11 +267,21 @@ def _neighbours(positions="every"):
     return algorithms.FromSklearn(KNeighborsRegressor(2), positions=positions, fewest=2)
 
 
+def _trained_network(optimizer, **batch):
+    network = eqx.nn.MLP(4, "scalar", 5, 1, key=KEY)
+    return algorithms.TrainedNetwork(network, optimizer, steps=3, **batch)
+
+
 PREDICTORS = {
     **MODELS,
     "least_squares": algorithms.LeastSquares,
     "ridge": lambda: algorithms.Ridge(0.1),
     "ridge_without": lambda: algorithms.Ridge(0.0),
+    "lasso": lambda: algorithms.Lasso(0.05),
+    "nearest_neighbours": algorithms.NearestNeighbours,
+    "nearest_neighbours_weighted": lambda: algorithms.NearestNeighbours(2, weighting="distance"),
+    "trained_network": lambda: _trained_network(optax.adam(0.05, eps_root=1e-8)),
+    "trained_network_batches": lambda: _trained_network(optax.sgd(0.05), batch=2, key=KEY),
     "gaussian_posterior": lambda: algorithms.bayes_optimal(_pool_task().fresh()),
     "gaussian_posterior_diagonal": lambda: algorithms.GaussianPosterior(jnp.array([1.0, 0.5, 2.0, 0.1]), 0.1),
     "gaussian_posterior_full": lambda: algorithms.GaussianPosterior(jnp.eye(4) + 0.3, 0.0),

@@ -8,7 +8,7 @@ import pytest
 from contracts.cases import TASKS, cast, sampled, sampled_batch
 
 from icllab.tasks import Mixture
-from icllab.tasks.classification import AbstractClassification
+from icllab.tasks.classification import AbstractClassification, SignLabels
 
 # One case after the other: what is compiled for a case is used by all of its tests.
 pytestmark = pytest.mark.parametrize("name", TASKS, scope="module")
@@ -62,6 +62,12 @@ def test_the_loss_is_zero_at_the_target_and_differentiable(name, getkey):
         np.testing.assert_array_equal(loss, np.zeros(prompt.positions))
         np.testing.assert_array_equal(eqx.filter_jit(task.accuracy)(certain, prompt), np.ones(prompt.positions))
         np.testing.assert_allclose(gradient, 1 / judge.class_count - certain, atol=1e-6)
+        return
+    if isinstance(task, SignLabels):
+        loss, gradient = losses(task, 1e3 * prompt.y, prompt)
+        np.testing.assert_array_equal(loss, np.zeros(prompt.positions))
+        np.testing.assert_array_equal(eqx.filter_jit(task.accuracy)(prompt.y, prompt), np.ones(prompt.positions))
+        np.testing.assert_allclose(gradient, -prompt.y / 2, rtol=1e-6)
         return
     loss, gradient = losses(task, prompt.y, prompt)
     np.testing.assert_array_equal(loss, np.zeros(prompt.positions))

@@ -11,7 +11,7 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.algorithms.bayes import DiscreteMMSE, GaussianPosterior, bayes_optimal
     from icllab.algorithms.descent import GradientDescent, GradientDescentPlusPlus, PreconditionedDescent
-    from icllab.algorithms.estimators import FromSklearn
+    from icllab.algorithms.estimators import FromSklearn, NearestNeighbours
     from icllab.algorithms.functional import (
         FunctionalDescent,
         GaussianProcess,
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
         SoftmaxLimit,
     )
     from icllab.algorithms.label_maps import LabelMap
-    from icllab.algorithms.least_squares import LeastSquares, Ridge
+    from icllab.algorithms.least_squares import Lasso, LeastSquares, Ridge
     from icllab.algorithms.ngrams import NGram
+    from icllab.algorithms.trained_network import TrainedNetwork
 
 __all__ = [
     "DiscreteMMSE",

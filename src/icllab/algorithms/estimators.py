@@ -1,22 +1,62 @@
-"""Any estimator with ``fit`` and ``predict`` as a predictor: fitted anew to every prefix of the prompt."""
+"""Nearest neighbours, and any estimator with ``fit`` and ``predict``: fitted anew to every prefix of the prompt."""
 
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import EnvironmentFault, expected, install_command, require_integer
+from icllab.algorithms.least_squares import require_regression
+from icllab.core.errors import EnvironmentFault, expected, install_command, require_integer, require_known
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
+
+
+class NearestNeighbours(AbstractPredictor):
+    r"""The mean label of the k examples nearest to the query, of all examples while there are fewer; 0 without any.
+
+    .. math:: \hat y_i = \sum_{j \in N_i} \omega_j y_j \Big/ \sum_{j \in N_i} \omega_j, \qquad
+              |N_i| = \min(i, k), \qquad \omega_j = 1 \;\text{ or }\; |x_j - x_i|^{-1}
+
+    Where weighted examples have the query's own input, they alone are averaged. Of equal distances the earlier example
+    is nearer. The paper's figures divide squared errors by d, of sparse tasks by nonzero coordinates, of trees by 1.
+
+    Attributes:
+        neighbours: k (static); Garg et al. have 3.
+        weighting: ``"uniform"`` or ``"distance"``, one over the Euclidean distance (static).
+
+    Source: [Garg22].
+    """
+
+    differentiable = False  # in inputs an answer is constant but for jumps
+    neighbours: int = eqx.field(static=True, default=3)
+    weighting: Literal["uniform", "distance"] = eqx.field(static=True, default="uniform", kw_only=True)
+
+    def __check_init__(self) -> None:
+        require_integer("neighbours", self.neighbours)
+        require_known("weighting", self.weighting, ("uniform", "distance"))
+
+    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
+        """The mean at every position."""
+        require_regression(prompt)
+        x, y = prompt.x, prompt.y
+        distances = jnp.sqrt(jnp.sum((x[:, None] - x[None]) ** 2, axis=2))
+        distances = jnp.where(jnp.tri(len(y), k=-1, dtype=bool), distances, jnp.inf)
+        nearest, places = jax.lax.top_k(-distances, min(self.neighbours, len(y)))
+        weights = (nearest > -jnp.inf).astype(x.dtype)
+        if self.weighting == "distance":
+            equal = (nearest == 0).astype(x.dtype)
+            weights = jnp.where(jnp.any(nearest == 0, axis=1, keepdims=True), equal, weights / (equal - nearest))
+        return jnp.sum(weights * y[places], axis=1) / jnp.maximum(jnp.sum(weights, axis=1), jnp.finfo(x.dtype).tiny)
 
 
 class FromSklearn(AbstractPredictor):
     r"""A predictor that fits a clone of an estimator to the examples before each position, and asks it the query.
 
-    For k nearest neighbours, trees, kernel machines or a pipeline. It runs on the host, prompt by prompt, and costs one
+    For trees, kernel machines, XGBoost or a pipeline. It runs on the host, prompt by prompt, and costs one
     fit for each position. A regressor answers regression prompts with a number. With ``classes`` a classifier answers
     item-label prompts, and regression prompts with integer targets, with log-probabilities of the labels from 0. They
     are mixed with the uniform distribution, which has the weight of one example,

@@ -1,4 +1,4 @@
-"""Least squares in context, with and without a ridge: a linear map fitted to every prefix of the prompt."""
+"""Least squares in context, plain, with a ridge or an L1 penalty: a linear map fitted to every prefix of the prompt."""
 
 import abc
 from functools import partial
@@ -12,11 +12,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from icllab.algorithms.recursions import least_squares_weights, ridge_weights
-from icllab.core.domains import NON_NEGATIVE_OR_INF
+from icllab.core.domains import NON_NEGATIVE_OR_INF, POSITIVE
 from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.tasks.regression import real
+
+_EVENTS = 16  # most events of a path, for each coordinate
 
 
 def number(name: str, value: object) -> Array:
@@ -97,3 +99,78 @@ class Ridge(LinearPredictor):
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The ridge estimate of every prefix."""
         return ridge_weights(prompt.x, prompt.y, self.ridge.astype(prompt.x.dtype))
+
+
+class Lasso(LinearPredictor):
+    r"""Least squares with an L1 penalty on the examples seen, without intercept.
+
+    .. math:: w_i = \operatorname*{argmin}_w\; \frac{1}{2i} \sum_{j<i} (y_j - w^\top x_j)^2 + \alpha \lVert w \rVert_1
+
+    scikit-learn's ``Lasso(alpha, fit_intercept=False)`` stops at a duality gap of 1e-4 of :math:`\lVert y \rVert^2`;
+    this follows the path of solutions exactly, from the penalty at which w = 0. With the signs s of the nonzero
+    coordinates S it is :math:`w_S(\lambda) = G_{SS}^{-1} (b_S - \lambda s)`, where :math:`G = X_i^\top X_i / i` and
+    :math:`b = X_i^\top y_i / i`, until a coordinate of w reaches 0, or one of :math:`b - G w` reaches
+    :math:`\pm\lambda`. Each such event costs a solve, O(dim^3). Rounding grows with the condition of :math:`G_{SS}`.
+
+    Attributes:
+        alpha: :math:`\alpha > 0`; a leaf. The paper's figures divide squared errors by the task's nonzero coordinates.
+
+    Source: [Garg22].
+    """
+
+    alpha: Float[Array, ""] = eqx.field(converter=partial(number, "alpha"))
+
+    def __check_init__(self) -> None:
+        POSITIVE.require_leaf("alpha", self.alpha)
+
+    def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
+        """The solution of every prefix."""
+        x, y = prompt.x, prompt.y
+        count = jnp.arange(len(y)).astype(x.dtype)
+        seen = jnp.tri(len(y), k=-1, dtype=x.dtype) / jnp.maximum(count, 1)[:, None]
+        moments = jnp.einsum("ij,jk,jl->ikl", seen, x, jnp.concatenate([x, y[:, None]], axis=1))
+        gram, moment, alpha = moments[..., :-1], moments[..., -1], self.alpha.astype(x.dtype)
+        signs = jax.vmap(_signs, (0, 0, None, 0))(*jax.lax.stop_gradient((gram, moment, alpha, count)))
+        parts = jax.vmap(_parts)(signs, gram, moment)
+        return parts[..., 0] - alpha * parts[..., 1]
+
+
+@jax.jit
+def _signs(
+    gram: Float[Array, "dim dim"], moment: Float[Array, " dim"], alpha: Float[Array, ""], count: Float[Array, ""]
+) -> Float[Array, " dim"]:
+    """Signs of the w of least :math:`w^T G w / 2 - b^T w + alpha |w|_1`, for G of ``count`` examples."""
+    dim = len(moment)
+    index, sides = jnp.arange(dim), jnp.array([[1], [-1]], gram.dtype)
+    more = 1 + 64 * jnp.finfo(gram.dtype).eps
+
+    def event(state: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        """The next coordinate that joins or leaves as the penalty decreases; the last did so at the present penalty."""
+        signs, penalty, last, side, events = state
+        u, v = _parts(signs, gram, moment).T
+        active, at_event = signs != 0, index == last
+        free, slope = (moment - gram @ u)[None], (gram @ v)[None]
+        joins = jnp.where(sides * (free + penalty * slope) > penalty * more, penalty, free / (sides - slope))
+        full = jnp.sum(active.astype(gram.dtype)) >= count
+        joins = jnp.where((active | full)[None] | (at_event[None] & (sides == side)), 0, joins)
+        leaves = jnp.where(signs * (u - penalty * v) < 0, penalty, u / v)
+        leaves = jnp.where(active & ~at_event, leaves, 0)
+        penalties = jnp.concatenate([joins, leaves[None]]).reshape(-1)
+        penalties = jnp.where(penalties <= penalty * more, penalties, 0)  # and NaN, of 0 / 0
+        place = jnp.argmax(penalties)
+        k, reached = place % dim, jnp.minimum(penalties[place], penalty)
+        sign = jnp.array([1, -1, 0], gram.dtype)[place // dim]
+        signs_after = jnp.where(reached > alpha, signs.at[k].set(sign), signs)
+        return signs_after, reached, k, jnp.where(sign == 0, signs[k], sign), events + 1
+
+    start = (jnp.zeros_like(moment), jnp.full_like(alpha, jnp.inf), index[0] - 1, jnp.zeros_like(alpha), index[0])
+    return jax.lax.while_loop(lambda state: (state[1] > alpha) & (state[-1] < _EVENTS * dim), event, start)[0]
+
+
+def _parts(
+    signs: Float[Array, " dim"], gram: Float[Array, "dim dim"], moment: Float[Array, " dim"]
+) -> Float[Array, "dim 2"]:
+    """Columns u and v of :math:`w = u - \\lambda v`, the solution at penalty lambda where w has these signs."""
+    active = signs != 0
+    matrix = jnp.where(active[:, None] & active[None], gram, jnp.eye(len(signs), dtype=gram.dtype))
+    return jnp.linalg.solve(matrix, jnp.stack([jnp.where(active, moment, 0), signs], axis=1))

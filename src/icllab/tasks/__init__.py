@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.tasks.classification import SignLabels
     from icllab.tasks.curriculum import Curriculum
     from icllab.tasks.fixed_prompts import FixedPrompts
     from icllab.tasks.function_regression import FunctionRegression
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
     from icllab.tasks.linear_regression import LinearRegression
     from icllab.tasks.mixture import Mixture
     from icllab.tasks.periodic_strings import PeriodicStrings
+    from icllab.tasks.random_functions import NetworkRegression, RandomFunctionRegression, TreeRegression
     from icllab.tasks.regression_distributions import (
         GaussianInputs,
         GaussianWeights,
+        ShiftedQuery,
+        SparseWeights,
         SphereInputs,
         UniformInputs,
         WeightPool,

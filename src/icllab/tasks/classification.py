@@ -1,18 +1,20 @@
-"""Tasks whose answer is one of finitely many: cross-entropy and accuracy."""
+"""Tasks whose answer is one of finitely many, or a sign: cross-entropy and accuracy."""
 
 import abc
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected
-from icllab.core.prompt import scored_positions
+from icllab.core.errors import expected, kind_of
+from icllab.core.prompt import RegressionPrompt, scored_positions
 from icllab.core.protocols import AbstractTask
 from icllab.core.vocabularies import are_ids, in_vocabulary
-from icllab.tasks.regression import answered, answered_mask
+from icllab.tasks.curriculum import Curriculum
+from icllab.tasks.regression import AbstractRegression, answered, answered_mask
 
 
 class AbstractClassification(AbstractTask):
@@ -68,3 +70,49 @@ class AbstractClassification(AbstractTask):
         """Raise if a right answer of stacked prompts is no class."""
         targets, mask = jax.vmap(self.targets)(prompts), scored_positions(prompts)
         in_vocabulary("target", targets if mask is None else jnp.where(mask, targets, 0), self.class_count)
+
+
+class SignLabels(AbstractTask):
+    r"""The prompts of a regression with the signs of their labels, -1 or 1; a prediction f is a logit.
+
+    .. math:: \mathrm{loss} = \ln(1 + e^f) - \tfrac{1 + y}{2} f = \ln\bigl(1 + e^{-yf}\bigr), \qquad
+              \mathrm{accuracy} = [\mathrm{sign}\, f = y]
+
+    Linear classification of Garg et al. is ``SignLabels(LinearRegression.convention("garg", dim=20, length=40))``;
+    ``task`` may be any regression, or a ``Curriculum`` of one.
+
+    Source: [Garg22].
+    """
+
+    task: AbstractRegression | Curriculum
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.task, AbstractRegression | Curriculum):
+            raise expected("task", "a regression such as LinearRegression, or a Curriculum", kind_of(self.task))
+
+    @property
+    def length(self) -> int:
+        """Examples before the query."""
+        return self.task.length  # pyright: ignore[reportAttributeAccessIssue]
+
+    def at_step(self, step: Int[Array, ""]) -> "SignLabels":
+        """The task of a step of training."""
+        return dataclasses.replace(self, task=self.task.at_step(step))
+
+    def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
+        """One prompt."""
+        prompt: Any = self.task.sample(key=key)
+        return dataclasses.replace(prompt, y=jnp.sign(prompt.y))
+
+    def loss(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
+        """Logistic loss in nats at the positions answered (every, or the last); NaN where the prompt is masked."""
+        count = answered(prediction, prompt)
+        mask, right = answered_mask(count, prompt), (1 + prompt.y[-count:]) / 2
+        logits = prediction if mask is None else jnp.where(mask, prediction, 0)  # no gradient of what is masked
+        losses = jax.nn.softplus(logits) - right * logits
+        return losses if mask is None else jnp.where(mask, losses, jnp.nan)
+
+    def accuracy(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
+        """1 where prediction and label have one sign, else 0; NaN where the loss is NaN."""
+        right = (jnp.sign(prediction) == prompt.y[-answered(prediction, prompt) :]).astype(prediction.dtype)
+        return jnp.where(jnp.isnan(self.loss(prediction, prompt)), jnp.nan, right)

@@ -10,7 +10,7 @@ from icllab.core.domains import Domain
 from icllab.core.errors import expected, kind_of, require_instance, require_integer, require_key
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask
-from icllab.tasks.regression_distributions import AbstractInputs
+from icllab.tasks.regression_distributions import AbstractInputs, SparseWeights
 
 
 class Curriculum(AbstractTask):
@@ -78,7 +78,10 @@ class Curriculum(AbstractTask):
         """One prompt of the present step, of the full length and masked."""
         require_key(key)
         inputs = _Truncated(self.task.inputs, self.active_dim)  # pyright: ignore[reportAttributeAccessIssue]
-        prompt = eqx.tree_at(lambda task: task.inputs, self.task, inputs).sample(key=key)
+        task = eqx.tree_at(lambda task: task.inputs, self.task, inputs)
+        if isinstance(weights := getattr(task, "weights", None), SparseWeights):
+            task = dataclasses.replace(task, weights=dataclasses.replace(weights, candidates=self.active_dim))
+        prompt = task.sample(key=key)
         assert isinstance(prompt, RegressionPrompt)  # a task with inputs
         return RegressionPrompt(
             prompt.x, prompt.y, jnp.arange(self.length + 1, dtype=jnp.int32) < self.active_positions

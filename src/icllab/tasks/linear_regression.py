@@ -27,8 +27,10 @@ from icllab.tasks.regression_distributions import (
     AbstractWeights,
     GaussianInputs,
     GaussianWeights,
+    SparseWeights,
     UniformInputs,
     WeightPool,
+    require_dim,
     require_inputs,
 )
 
@@ -39,8 +41,9 @@ class LinearRegression(AbstractRegression):
     Attributes:
         dim: Input dimension d (static).
         length: Examples before the query, ℓ (static); a prompt has ``length + 1`` positions.
-        inputs: Distribution of ``x``: ``GaussianInputs`` (scalar, diagonal or full covariance) or ``UniformInputs``.
-        weights: Distribution of ``w``: ``GaussianWeights``, or a finite ``WeightPool``.
+        inputs: Distribution of ``x``: ``GaussianInputs`` (scalar, diagonal or full covariance) or ``UniformInputs``;
+            ``ShiftedQuery`` of one for a query of another kind than the examples.
+        weights: Distribution of ``w``: ``GaussianWeights``, ``SparseWeights``, or a finite ``WeightPool``.
         noise_variance: Label-noise variance ρ, also on the query's own label.
     """
 
@@ -57,9 +60,11 @@ class LinearRegression(AbstractRegression):
         requirement = "a distribution of weights such as GaussianWeights(1.0)"
         require_instance("weights", self.weights, AbstractWeights, requirement)
         for name in ("inputs", "weights"):
-            shape = np.shape(getattr(getattr(self, name), "covariance", 0.0))
-            if any(size != self.dim for size in shape):
-                raise expected(f"covariance of {name}", f"one of {self.dim} dimensions", f"shape {shape}")
+            require_dim(name, getattr(self, name), self.dim)
+        if isinstance(self.weights, SparseWeights):
+            Domain(int, least=1, most=self.dim).require(
+                "nonzero", self.weights.nonzero, "the task has no more dimensions"
+            )
         if isinstance(self.weights, WeightPool) and isinstance(self.weights.weights, jax.Array | np.ndarray):
             shape = self.weights.weights.shape
             if shape[-1:] != (self.dim,):

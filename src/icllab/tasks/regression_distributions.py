@@ -6,21 +6,22 @@ A covariance is given once, in the shape that says what it is: a scalar (isotrop
 
 import abc
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.covariances import require_covariance
-from icllab.core.domains import NON_NEGATIVE
-from icllab.core.errors import require_instance, require_integer, require_key
+from icllab.core.domains import NON_NEGATIVE, Domain
+from icllab.core.errors import expected, require_instance, require_integer, require_key, require_known
 from icllab.tasks.regression import real
 
 Covariance: TypeAlias = Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
+Shift: TypeAlias = Literal["orthogonal", "repeated", "random_orthant", "opposite_orthant"]
 AnyArray = TypeVar("AnyArray", Array, np.ndarray)
 
 
@@ -78,8 +79,28 @@ def require_inputs(value: Any) -> None:
     require_instance("inputs", value, AbstractInputs, "a distribution of inputs such as GaussianInputs(1.0)")
 
 
+def require_dim(name: str, vectors: AbstractVectors, dim: int) -> None:
+    """Raise if the covariance of a distribution, or of the inputs that it changes, has another dimension."""
+    shape = np.shape(getattr(getattr(vectors, "inputs", vectors), "covariance", 0.0))
+    if any(size != dim for size in shape):
+        raise expected(f"covariance of {name}", f"one of {dim} dimensions", f"shape {shape}")
+
+
 class GaussianInputs(Gaussian, AbstractInputs):
     r""":math:`x \sim N(0, \Sigma)`; Lu, Letey et al. have :math:`\Sigma = I/d`, most others :math:`I`."""
+
+    @classmethod
+    def rotated(cls, spectrum: Any, *, key: PRNGKeyArray) -> "GaussianInputs":
+        """A covariance with random eigenvectors, and eigenvalues in the ratios of ``spectrum`` whose sum is d.
+
+        Garg et al. have a half subspace, ``np.arange(d) < d // 2``, and a skewed one, ``1 / np.arange(1, d + 1) ** 2``.
+        """
+        values = NON_NEGATIVE.read("spectrum", np.asarray(spectrum, float))
+        if values.ndim != 1 or not values.any():
+            raise expected("spectrum", "eigenvalues [dim], not all 0", values.tolist())
+        require_key(key)
+        basis, _ = np.linalg.qr(np.asarray(jax.random.normal(key, 2 * values.shape), float))
+        return cls(jnp.asarray((basis * (values * len(values) / values.sum())) @ basis.T, float))
 
     def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
         """The covariance itself."""
@@ -121,12 +142,102 @@ class SphereInputs(AbstractInputs):
         return self.radius**2 / dim * jnp.eye(dim)
 
 
+class ShiftedQuery(AbstractInputs):
+    r"""Inputs of a prompt whose query, after n examples, is of another kind than these; for any task with ``inputs``.
+
+    Position n alone is a test: before it query and examples are of one kind.
+
+    Attributes:
+        inputs: Distribution of the inputs.
+        shift: ``"orthogonal"``: the query is its part orthogonal to the examples, at its own norm; 0 if they span all.
+            ``"repeated"``: it is one of the examples, uniformly. ``"random_orthant"``: the examples are
+            :math:`s \odot |x_i|` with random signs s; with ``"opposite_orthant"`` the query is :math:`-s \odot |x|`.
+        examples: n, a leaf: one compiled program serves all; None: all positions of a prompt but the last.
+
+    Source: [Garg22].
+    """
+
+    inputs: AbstractInputs
+    shift: Shift = eqx.field(static=True)
+    examples: Int[Array, ""] | None = eqx.field(converter=lambda n: n if n is None else jnp.asarray(n), default=None)
+
+    def __check_init__(self) -> None:
+        require_inputs(self.inputs)
+        require_known("shift", self.shift, get_args(Shift))
+        Domain(int, least=0).require_leaf("examples", self.examples)
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """One input, which is not shifted."""
+        return self.inputs.sample(dim, key=key)
+
+    def sample_many(self, count: int, dim: int, *, key: PRNGKeyArray) -> Float[Array, "count dim"]:
+        """The inputs of one prompt; NaN if it is too short to have a query after n examples."""
+        of_x, of_shift = jax.random.split(key)
+        n = jnp.asarray(count - 1 if self.examples is None else self.examples, jnp.int32)
+        Domain(int, least=0, most=count - 1).require_leaf("examples", n)
+        x = jnp.where(n < count, self.inputs.sample_many(count, dim, key=of_x), jnp.nan)
+        query, context = x[n], jnp.broadcast_to(jnp.arange(count)[:, None] < n, x.shape)
+        if self.shift == "orthogonal":
+            query = jnp.where(n < dim, _orthogonal(query, jnp.where(context, x, 0)), 0)
+        elif self.shift == "repeated":
+            query = jnp.where(n > 0, x[jax.random.randint(of_shift, (), 0, jnp.maximum(n, 1))], query)
+        else:
+            signs = jax.random.rademacher(of_shift, (dim,), x.dtype)
+            x = jnp.where(context, signs[None] * jnp.abs(x), x)
+            query = query if self.shift == "random_orthant" else -signs * jnp.abs(query)
+        return x.at[n].set(query)
+
+    def second_moment(self, dim: int) -> Any:
+        """Raise: examples and query have two."""
+        raise expected("inputs", "inputs of one distribution, which has a second moment", type(self).__name__)
+
+
+def _orthogonal(query: Float[Array, " dim"], rows: Float[Array, "row dim"]) -> Float[Array, " dim"]:
+    """The query without its part in the span of the rows, at its own norm; 0 where rounding alone is left."""
+    with jax.default_matmul_precision("float32"):
+        inverse, rest = jnp.linalg.pinv(rows), query
+        for _ in range(2):  # once leaves the rounding of the query itself
+            rest = rest - inverse @ (rows @ rest)
+    size, norm = jnp.linalg.norm(rest), jnp.linalg.norm(query)
+    outside = size > 16 * jnp.finfo(rows.dtype).eps * norm
+    return jnp.where(outside, rest * (norm / jnp.where(outside, size, 1)), 0)
+
+
 class AbstractWeights(AbstractVectors):
     """A distribution of task vectors."""
 
 
 class GaussianWeights(Gaussian, AbstractWeights):
     r""":math:`w \sim N(0, C)`: infinitely many tasks, isotropic for :math:`C = 1`, or any covariance."""
+
+
+class SparseWeights(AbstractWeights):
+    r"""Task vectors with ``nonzero`` random coordinates (static) that are centred normal, and 0 elsewhere.
+
+    Attributes:
+        variance: Variance of these; a leaf.
+        candidates: Number of first coordinates that they are drawn from; None: all. A ``Curriculum`` sets it to its
+            active dimensions.
+
+    Source: [Garg22].
+    """
+
+    nonzero: int = eqx.field(static=True)
+    variance: Float[Array, ""] = eqx.field(converter=partial(real, "variance"), default=1.0)
+    candidates: Int[Array, ""] | None = None
+
+    def __check_init__(self) -> None:
+        require_integer("nonzero", self.nonzero)
+        NON_NEGATIVE.require_leaf("variance", self.variance)
+
+    def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Normal entries where a random permutation of the candidates is below ``nonzero``."""
+        of_place, of_value = jax.random.split(key)
+        candidate = jnp.arange(dim, dtype=jnp.int32) < (dim if self.candidates is None else self.candidates)
+        order = jnp.argsort(jnp.where(candidate, jax.random.uniform(of_place, (dim,)), jnp.inf))
+        chosen = candidate & (order < self.nonzero)
+        values = jax.random.normal(of_value, (dim,), self.variance.dtype)
+        return jnp.where(chosen, jnp.sqrt(self.variance) * values, 0)
 
 
 class WeightPool(AbstractWeights):
