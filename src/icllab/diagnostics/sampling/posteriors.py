@@ -116,6 +116,9 @@ def hamiltonian(
         at, momentum = carry
         momentum = momentum - size / 2 * at.slope
         w = at.w + size * momentum
+        if posterior.prior is not None:
+            w, signs = jax.vmap(posterior.prior.reflected)(w)
+            momentum = signs * momentum
         at = ChainState(w, *evaluate(w))
         return at, momentum - size / 2 * at.slope
 

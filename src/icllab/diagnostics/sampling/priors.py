@@ -21,7 +21,7 @@ class Prior(eqx.Module):
 
     .. math:: \varphi(w) \propto \exp\Bigl(-\sum_i\frac{(w_i-c_i)^2}{2s_i^2}\Bigr)\,\prod_i1[l_i\le w_i\le u_i]
 
-    Samplers with a Metropolis test refuse what is outside of the box, dynamics without one are reflected at it.
+    Steps are reflected at the walls of the box; ``NUTS()`` refuses what is outside of it.
 
     Attributes:
         centre: :math:`c`.
