@@ -33,7 +33,7 @@ def test_a_step_is_that_of_the_source():
 
 
 def test_scales_that_follow_the_gradient_bias_the_posterior_as_told():
-    """With decay near 0 the density is (lambda + h|w|) e^-U: no correction Gamma. With a slow decay there is no bias."""
+    """With decay near 0 the density is (lambda + h|w|) e^-U: no correction Gamma. A slow decay has no bias."""
     options = {"nbeta": NBETA, "localization": GAMMA, "key": jax.random.key(1)}
     fast = RMSpropSGLD(decay=1e-3, warm_up=500, draws=5000, thinning=12).sample(quadratic, jnp.zeros(3), **options)
     slow = RMSpropSGLD(decay=0.9999, warm_up=20_000, draws=5000, thinning=8)
@@ -76,12 +76,12 @@ def test_an_estimate_on_batches_has_the_known_coefficient():
     assert abs(float(estimate["estimate"]) - exact) < 4 * float(estimate["mcse"]) + 0.06 * exact
     assert float(estimate["step_size"]) == pytest.approx(0.1 * 0.1 / (100 * h[-1] + 1), rel=0.02)
     assert np.isnan(float(estimate["acceptance"]))
-    assert 0 < float(estimate["noise_bias"])
+    assert float(estimate["noise_bias"]) > 0
     assert "halved_gap" in estimate
 
 
 def test_fields_out_of_range_are_refused():
-    with pytest.raises(InputError, match="decay: expected a number between 0 and 1, got 1.0"):
+    with pytest.raises(InputError, match="decay: expected a number between 0 and 1, got 1"):
         RMSpropSGLD(decay=1.0)
-    with pytest.raises(InputError, match="damping: expected a finite number > 0, got 0.0"):
+    with pytest.raises(InputError, match="damping: expected a finite number > 0, got 0"):
         RMSpropSGLD(damping=0.0)

@@ -290,7 +290,7 @@ def posterior_draws(
     *,
     key: PRNGKeyArray,
     n: float | None = None,
-    sampler: ChainSampler | str = "auto",
+    sampler: Sampler | str = "auto",
     data: Any = None,
     nbeta: float | None = None,
     localization: float | None = None,
@@ -324,12 +324,13 @@ def posterior_draws(
     """
     require_key(key)
     require_numbers(n, localization)
+    _require_estimand("at_temperature", loss, sampler, nbeta)
     if is_task(at):
         of_prompts, key = jax.random.split(key)
         loss, at, data = network_loss(loss, at, key=of_prompts, data=data)
     if weights is not None:
         loss, at, prior = restricted_loss(loss, at, weights, data, prior)
-    estimate = estimator(None if isinstance(sampler, str) else sampler, loss, at, data)
+    estimate = estimator(sampler if isinstance(sampler, ChainSampler | SMC) else None, loss, at, data)
     (value, *others), _ = inverse_temperatures(sample_count(data) if n is None and data is not None else n, nbeta)
     if others or not isinstance(estimate, ChainEstimator):
         raise expected("draws", "n or nbeta, one temperature, and a sampler of chains", [nbeta, n, sampler])
