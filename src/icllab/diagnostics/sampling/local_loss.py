@@ -133,7 +133,7 @@ class LocalLoss:
         dtype = self.centre.dtype
         loss = self.curved if curved else self.loss
         numbers = (jnp.asarray(number, dtype) for number in (nbeta, gamma, self.known.baseline.sum()))
-        return Posterior(loss, self.centre, *numbers, self.prior)
+        return Posterior(loss, self.centre, *numbers, prior=self.prior)
 
     def starts(self, gamma: float, far: np.ndarray, key: PRNGKeyArray, *, dispersion: float, inside: bool) -> Array:
         r"""Starts of chains: the point, or, for those that are ``far``, :math:`\sigma\gamma^{-1/2}\xi` from it.

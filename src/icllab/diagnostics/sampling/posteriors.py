@@ -47,7 +47,7 @@ class Posterior(eqx.Module):
     nbeta: Float[Array, ""]
     localization: Float[Array, ""]
     baseline: Float[Array, ""] | float = 0.0
-    prior: Prior | None = None
+    prior: Prior | None = eqx.field(default=None, kw_only=True)
 
     def restoring(self, w: Vector) -> Vector:
         """The gradient of the potential without the loss."""

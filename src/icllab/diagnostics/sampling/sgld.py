@@ -190,12 +190,12 @@ def _sample_batches(
 
     def probe(key: PRNGKeyArray, w: Array) -> tuple[Array, Array]:
         assert batches is not None
-        of_batch, of_noise = jax.random.split(key)
+        evaluated, (of_batch, of_noise) = batches.evaluated, jax.random.split(key)
         batch = batches.sample(of_batch)
         noise = jax.random.normal(of_noise, w.shape, w.dtype)[None]
 
         def evaluate(w: Array) -> tuple[Array, ...]:
-            return tuple(value[None] for value in batches.evaluated(w[0], batch))
+            return tuple(value[None] for value in evaluated(w[0], batch))
 
         state, chances = langevin(posterior, evaluate, ChainState(w[None], *evaluate(w[None])), noise, step_size)
         return state.w[0], chances[0]

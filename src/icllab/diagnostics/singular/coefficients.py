@@ -116,7 +116,7 @@ def learning_coefficient(
         weights: The weights that may move, as ``where`` of ``equinox.tree_at``, with the others held: of a model with
             layers ``lambda m: m.layers[0].query``. Or a tree like ``at`` of True, False or, for a part of an array,
             an array of booleans. The default localization is then that of these weights.
-        prior: A normal density or a box beside the localization, for chains at a temperature.
+        prior: A normal density or a box beside the localization, for chains at a temperature; None: neither.
         zero_shot: The loss without the context, for the coefficients with a context and without: see
             :class:`~icllab.diagnostics.singular.few_and_zero_shot.ZeroShot`. ``loss`` is then the few-shot loss; an
             ``nbeta`` of at least 10 and a ``localization`` are needed.
@@ -303,10 +303,10 @@ def posterior_draws(
 
     Args:
         loss: A function of parameters, of samples too with ``data``; or a network before its task.
-        at: :math:`w^*`, or the task of the network.
+        at: :math:`w^*`, or the task of the network; None: refused.
         key: Key of the chains, and of the prompts of a network.
         n: Number of samples that :math:`n\beta` is made of; None: as many as ``data`` has.
-        sampler: A sampler of chains; ``"auto"``: by the cost of a gradient.
+        sampler: A sampler of chains; ``"auto"``, the default: by the cost of a gradient.
         data: Samples, or prompts, or the number of these to draw; None: none, or 4096 prompts.
         nbeta: Inverse temperature; None: :math:`n/\log n`.
         localization: :math:`\gamma`; None: the default.
