@@ -20,8 +20,8 @@ class RMSpropSGLD(SGLD):
         w \leftarrow w - \frac\epsilon2\,G\,\nabla U_b(w) + \sigma\sqrt{\epsilon G}\,\xi
 
     coordinate by coordinate, from V = 0. The source adds :math:`\Gamma_i = \partial G_{ii}/\partial w_i`. Without it
-    the density tends to :math:`(\lambda+\sqrt V)\,e^{-U}` if V follows w. On the quadratic of the page below, with all the
-    data at every step, the estimate of 1.441 is 2.17 then, 1.72 at a decay of 0.99, 1.48 at 0.9999 (± 0.03).
+    the density tends to :math:`(\lambda+\sqrt V)\,e^{-U}` if V follows w. On the quadratic of the page, with all
+    the data at every step, the estimate of 1.441 is 2.17 then, 1.72 at a decay of 0.99, 1.48 at 0.9999 (± 0.03).
 
     Attributes:
         decay: :math:`\alpha`, between 0 and 1.
