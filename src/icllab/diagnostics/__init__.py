@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from icllab.diagnostics.identification.layer_probe import probe_layers
     from icllab.diagnostics.identification.verdicts import VerdictRule
     from icllab.diagnostics.identification.weights import interpolate, weight_distance
+    from icllab.diagnostics.sampling.covariances import weight_covariance
     from icllab.diagnostics.sampling.hmc import HMC
     from icllab.diagnostics.sampling.mala import MALA
     from icllab.diagnostics.sampling.nuts import NUTS
+    from icllab.diagnostics.sampling.priors import Prior
+    from icllab.diagnostics.sampling.rmsprop_sgld import RMSpropSGLD
     from icllab.diagnostics.sampling.sgld import SGLD
+    from icllab.diagnostics.sampling.sgnht import SGNHT
     from icllab.diagnostics.sampling.smc import SMC
-    from icllab.diagnostics.singular.coefficients import learning_coefficient
+    from icllab.diagnostics.singular.coefficients import learning_coefficient, posterior_draws
     from icllab.diagnostics.singular.few_and_zero_shot import ZeroShot
     from icllab.diagnostics.singular.fluctuations import singular_fluctuation
     from icllab.diagnostics.singular.free_energies import free_energy, free_energy_slope
@@ -52,6 +56,7 @@ __all__ = [
     "identify",
     "learning_coefficient",
     "per_length",
+    "posterior_draws",
     "probe_layers",
     "susceptibility",
     "transitions",

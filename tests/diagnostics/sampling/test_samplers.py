@@ -9,13 +9,21 @@ import pytest
 from diagnostics.sampling.gaussian import H, quadratic
 
 from icllab import diagnostics
-from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC, learning_coefficient
+from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SGNHT, SMC, RMSpropSGLD, learning_coefficient
 from icllab.diagnostics.sampling.chains import Chains
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
 from icllab.theory import quadratic_posterior
 
 # A field of another sampler, which would have no effect here.
-NEEDLESS = {HMC: "batch", MALA: "leapfrogs", SGLD: "leapfrogs", NUTS: "mode", SMC: "chains"}
+NEEDLESS = {
+    HMC: "batch",
+    MALA: "leapfrogs",
+    SGLD: "leapfrogs",
+    NUTS: "mode",
+    SMC: "chains",
+    SGNHT: "noise_level",
+    RMSpropSGLD: "diffusion",
+}
 
 
 @pytest.mark.parametrize("kind", NEEDLESS)

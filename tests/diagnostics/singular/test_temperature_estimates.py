@@ -255,12 +255,15 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
         ({"n": 1.0}, "n: expected a finite number > 1, got 1.0"),
         ({"n": "100"}, "n: expected a finite number > 1, got '100'"),
         ({"key": 0}, "key: expected one random key of JAX, got 0; jax.random.key(0) makes one of a seed"),
-        ({"sampler": "hmc"}, "sampler: expected 'auto', HMC(), MALA(), SGLD(), NUTS() or SMC(), got 'hmc'"),
+        (
+            {"sampler": "hmc"},
+            "sampler: expected 'auto', HMC(), MALA(), SGLD(), RMSpropSGLD(), SGNHT(), NUTS() or SMC(), got 'hmc'",
+        ),
         (
             {"sampler": SMC(), "sensitivity": True},
             "sensitivity: expected False with SMC, which has no chains, got True",
         ),
-        ({"task": "regression"}, "task: expected a network and its task alone, got 'at, weights or zero_shot beside"),
+        ({"task": "regression"}, "task: expected a network and its task alone, got 'at or zero_shot beside"),
         ({"positions": "last"}, "positions: expected a training run as the loss, got 'last'"),
         ({"per_position": True}, "per_position: expected a training run as the loss, got True"),
         (

@@ -18,6 +18,7 @@ from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts
 
 # (posterior, evaluate, states, step size, key) -> (states, acceptance of each chain)
 Move: TypeAlias = Callable[..., tuple[ChainState, Array]]
+Kept: TypeAlias = bool | Callable[[Any], Any]  # whether the parameters of a draw are kept, or what function of them
 LEAST = 1e-3  # acceptance that a chain counts with
 
 
@@ -29,7 +30,7 @@ class Chains(NamedTuple):
     acceptance: Float[Array, " chain"]  # mean probability; without a test, what a test would have had
     step_size: Float[Array, ""]  # of Langevin dynamics
     last: Float[Array, "chain parameter"]  # where each chain ends
-    parameters: Float[Array, "chain draw parameter"] | None = None  # of every draw, if they are kept
+    parameters: Any = None  # what is kept of those of every draw, vectors or a tree, [chain, draw, ...]
 
     def continued(self, later: "Chains") -> "Chains":
         """With the draws of chains that start where these end."""
@@ -60,31 +61,38 @@ class Recorded(NamedTuple):
     terms: Float[Array, "draw chain term"]
     distance: Float[Array, "draw chain"]
     acceptance: Float[Array, " chain"]
-    parameters: Float[Array, "draw chain parameter"] | None = None
+    parameters: Any = None
 
     @classmethod
-    def empty(cls, draws: int, terms: Array, parameters: Array | None = None) -> "Recorded":
+    def empty(cls, draws: int, terms: Array, parameters: Any = None) -> "Recorded":
         """Room for a number of draws like ``terms``, and like ``parameters`` if these are kept."""
         zero = jnp.zeros_like(terms[:, 0])
-        room = None if parameters is None else jnp.zeros((draws, *parameters.shape), parameters.dtype)
+        room = jax.tree.map(lambda leaf: jnp.zeros((draws, *leaf.shape), leaf.dtype), parameters)
         terms = jnp.zeros((draws, *terms.shape), terms.dtype)
         return cls(terms, jnp.zeros((draws, *zero.shape), terms.dtype), zero, room)
 
-    def with_draw(self, number: Array, terms: Array, distance: Array, acceptance: Array, w: Array) -> "Recorded":
-        """Add a draw; one of the warm-up stands in the place of the first draw until that comes."""
-        place = jnp.maximum(number, 0)
+    def with_draw(
+        self, number: Array, thinning: int, terms: Array, distance: Array, acceptance: Array, w: Any
+    ) -> "Recorded":
+        """Add a move: those of the warm-up and the first of each draw stand in its place until the last comes."""
+        place = jnp.maximum(number, 0) // thinning
         return Recorded(
             self.terms.at[place].set(terms),
             self.distance.at[place].set(distance),
-            self.acceptance + jnp.where(number >= 0, acceptance / len(self.terms), 0),
-            None if self.parameters is None else self.parameters.at[place].set(w),
+            self.acceptance + jnp.where(number >= 0, acceptance / (len(self.terms) * thinning), 0),
+            jax.tree.map(lambda room, value: room.at[place].set(value), self.parameters, w),
         )
 
     def chains(self, baseline: Array, size: Array, last: Array) -> Chains:
         """The draws, chains first, with terms above a baseline."""
         terms = jnp.swapaxes(self.terms, 0, 1) - baseline[None, None]
-        parameters = None if self.parameters is None else jnp.swapaxes(self.parameters, 0, 1)
+        parameters = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), self.parameters)
         return Chains(terms, self.distance.T, self.acceptance, size, last, parameters)
+
+
+def kept(w: Starts, parameters: Kept) -> Any:
+    """What is kept of the parameters of all chains."""
+    return (w if parameters else None) if isinstance(parameters, bool) else jax.vmap(parameters)(w)
 
 
 def report(number: Array, last: int | Array, value: Array) -> None:
@@ -109,8 +117,9 @@ def run_chains(
     draws: int,
     mode: str,
     key: PRNGKeyArray,
-    parameters: bool = False,
+    parameters: Kept = False,
     watched: bool = False,
+    thinning: int = 1,
 ) -> Chains:
     """Run chains of one kind of move from their starts, as :meth:`ChainSampler.draw` does.
 
@@ -137,14 +146,14 @@ def run_chains(
             adaptation = jax.tree.map(lambda new, old: jnp.where(warming, new, old), after, adaptation)
         assert states.terms is not None
         if watched:
-            report(number, warm_up + draws, posterior.nbeta * (jnp.mean(states.loss) - posterior.baseline))
-        distance = squared_distance(posterior, states.w)
-        record = record.with_draw(number - warm_up, states.terms, distance, chances, states.w)
+            report(number, last, posterior.nbeta * (jnp.mean(states.loss) - posterior.baseline))
+        distance, values = squared_distance(posterior, states.w), kept(states.w, parameters)
+        record = record.with_draw(number - warm_up, thinning, states.terms, distance, chances, values)
         return states, adaptation, record
 
     assert states.terms is not None
-    empty = Recorded.empty(draws, states.terms, states.w if parameters else None)
-    states, adaptation, record = jax.lax.fori_loop(0, warm_up + draws, step, (states, adaptation, empty))
+    empty, last = Recorded.empty(draws, states.terms, kept(states.w, parameters)), warm_up + draws * thinning
+    states, adaptation, record = jax.lax.fori_loop(0, last, step, (states, adaptation, empty))
     size = step_size if acceptance is None else jnp.exp(adaptation.log_mean) ** 2
     return record.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w)
 

@@ -3,6 +3,7 @@ r"""Draws of a posterior near a point by Markov chains: what a sampler returns, 
 .. math:: w \sim \exp\Bigl(-n\beta\,L(w) - \frac\gamma2\lVert w - w^*\rVert^2\Bigr)
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.chain_statistics import statistics
 from icllab.diagnostics.sampling.chains import Chains
@@ -44,7 +45,7 @@ class Draws:
         mode_reason: Why this mode.
         curvature: Largest curvature of the potential at the point.
         first_step: Step size that the chains start with.
-        chains: Losses, distances and, if they are kept, parameters of every draw.
+        chains: Losses, distances and, if they are kept, parameters or observables of every draw.
     """
 
     local: LocalLoss
@@ -79,8 +80,30 @@ class Draws:
         Raises:
             InputError: They were not kept.
         """
-        if self.chains.parameters is None:
-            raise expected("draws", "draws with their parameters", "losses alone", "sampler.sample(...) keeps them")
+        if not isinstance(self.chains.parameters, jax.Array):
+            came = "losses or observables alone"
+            raise expected("draws", "draws with their parameters", came, "sampler.sample(...) keeps them")
+        return self.chains.parameters
+
+    @property
+    def tree(self) -> Any:
+        """Parameters of every draw as a tree of arrays with leading axes (chain, draw), None for arrays that are held.
+
+        Raises:
+            InputError: They were not kept.
+        """
+        held, unravel = self.local.loss.held, self.local.loss.unravel
+        return jax.vmap(jax.vmap(unravel if held is None else lambda w: held.arrays(unravel(w))))(self.parameters)
+
+    @property
+    def observed(self) -> dict[str, Array]:
+        """Observables of every draw, by name, with leading axes (chain, draw).
+
+        Raises:
+            InputError: None were kept.
+        """
+        if not isinstance(self.chains.parameters, dict):
+            raise expected("draws", "draws with observables", "none", "observables={...} of a sampler keeps them")
         return self.chains.parameters
 
     @cached_property
@@ -102,7 +125,7 @@ class Draws:
         first_key, later_key = jax.random.split(key)
         half = self.first_step / 2
         first = self.again(first_key, first_step=half, warm_up=2 * self.sampler.steps[0])
-        later = self._run(first.chains.last, later_key, half, 0, 1.0)
+        later = self._run(first.chains.last, later_key, half, 0 if self.sampler.memoryless else None, 1.0)
         return replace(first, chains=first.chains.continued(later.chains))
 
     @property
@@ -138,9 +161,11 @@ class Draws:
         """The mean over draws, and its standard error from the effective number of draws."""
         return convergence.mean_and_mcse(series) if np.ptp(series) > 0 else (float(series.mean()), 0.0)
 
-    def warnings(self, values: np.ndarray) -> list[str]:
+    def warnings(self, values: np.ndarray | None = None) -> list[str]:
         """What is wrong with the chains, and with what they say of observables, in sentences."""
-        return [*chain_warnings(xr.Dataset(self.statistics, attrs={"nbeta": self.nbeta})), *disagreements(values)]
+        settings = {"nbeta": self.nbeta, "noise_level": getattr(self.sampler, "noise_level", 1.0)}
+        sentences = chain_warnings(xr.Dataset(self.statistics, attrs=settings))
+        return sentences if values is None else [*sentences, *disagreements(values)]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -167,11 +192,12 @@ def sample_chains(
     key: PRNGKeyArray,
     mode: tuple[str, str] | None = None,
     parameters: bool = False,
+    observables: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Draws:
     """Run the chains of a sampler near the point of a loss.
 
     ``mode`` is the mode with its reason, None for one by the cost of a gradient; ``parameters`` keeps the parameters
-    of every draw, which take as much memory as all losses times their number.
+    of every draw, which take as much memory as all losses times their number, or the ``observables`` in their place.
     """
     keys, gamma = purposes(key), local.localization
     smooth = local.posterior(nbeta, gamma, curved=True)
@@ -181,10 +207,15 @@ def sample_chains(
     if step is None:
         # A step that is kept must do where the chains start too.
         at_start = 0.0 if sampler.tested else float(largest_curvature(smooth, starts[-1], purposes(key)[CURVATURE]))
-        step = sampler.first_step / max(curvature, at_start, gamma)
+        step = sampler.first_step / max(curvature, at_start, gamma) / sampler.scale
     name, reason = chain_mode(sampler, local) if mode is None else mode
     target = sampler.target(local.posterior(nbeta, gamma), local.known)
-    keep = {"parameters": True} if parameters else {}
+    keep: dict[str, Any] = {"parameters": True} if parameters else {}
+    if observables is not None:
+        if not isinstance(observables, Mapping) or not observables:
+            raise expected("observables", "at least one function of parameters, by name", kind_of(observables))
+        keep = {"parameters": _function(eqx.Partial(_observed, dict(observables)), local)}
+        shape_of("observables", "functions of parameters", keep["parameters"], local.centre)
     chains = sampler.draw(target, starts, step_size=step, warm_up=sampler.steps[0], mode=name, key=keys[CHAINS], **keep)
     return Draws(local, sampler, nbeta, gamma, key, name, reason, curvature, step, chains)
 
@@ -223,12 +254,21 @@ def at_centre(observables: Any, local: LocalLoss) -> tuple[VectorLoss, np.ndarra
     Raises:
         InputError: They are no finite vector there.
     """
-    flat = VectorLoss(observables, local.loss.static, None, local.loss.unravel)
+    flat = _function(observables, local)
     shape_of("observables", "functions of parameters", flat, local.centre)
     values = jnp.asarray(flat(local.centre))
     if values.ndim != 1 or not bool(jnp.isfinite(values).all()):
         raise expected("observables", "finite numbers at the point given", np.asarray(values).tolist())
     return flat, np.asarray(values, np.float64)
+
+
+def _function(function: Any, local: LocalLoss) -> VectorLoss:
+    """A function of all parameters as one of the vector."""
+    return VectorLoss(function, local.loss.static, None, local.loss.unravel, local.loss.held)
+
+
+def _observed(functions: dict[str, Callable[[Any], Any]], tree: Any) -> dict[str, Array]:
+    return {name: jnp.asarray(function(tree)) for name, function in functions.items()}
 
 
 def disagreements(values: np.ndarray) -> list[str]:

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_instance
 from icllab.diagnostics.curvature.spectra import DENSE, curvatures, effective_dimension
 from icllab.diagnostics.sampling.posteriors import Posterior, Vector, steepest
+from icllab.diagnostics.sampling.priors import Prior
 from icllab.diagnostics.sampling.sampled_losses import (
     BLOCK,
     AtPoint,
@@ -42,9 +43,12 @@ class LocalLoss:
     known: AtPoint  # losses and gradient of all the data at w*
     block: int = BLOCK  # samples of the data that are evaluated at once
     pull: float | None = None  # localization; None: the default
+    prior: Prior | None = None  # of vectors
 
     @classmethod
-    def from_loss(cls, loss: Any, at: Any, data: Any, *, block: int = BLOCK, pull: float | None = None) -> "LocalLoss":
+    def from_loss(
+        cls, loss: Any, at: Any, data: Any, *, block: int = BLOCK, pull: float | None = None, prior: Any = None
+    ) -> "LocalLoss":
         """Evaluate a loss of any tree of parameters at a point.
 
         Raises:
@@ -54,7 +58,10 @@ class LocalLoss:
         known = at_point(flat, centre, batch=block)
         if not bool(jnp.isfinite(known.terms).all()):
             raise expected("loss", "a finite number at the point given", float(known.baseline.sum()))
-        return cls(flat, centre, known, block, pull)
+        if prior is not None:
+            require_instance("prior", prior, Prior, "a Prior(...)")
+            prior = prior.of_vector(centre, flat.unravel(centre))
+        return cls(flat, centre, known, block, pull, prior)
 
     @property
     def localization(self) -> float:
@@ -119,24 +126,29 @@ class LocalLoss:
 
     def tree(self, w: Vector) -> Any:
         """The tree of parameters at a vector."""
-        return eqx.combine(self.loss.unravel(w), self.loss.static)
+        return self.loss.parameters(w)
 
     def posterior(self, nbeta: float, gamma: float, *, curved: bool = False) -> Posterior:
         """The target of a sampler; ``curved``: the posterior whose curvature is computed."""
         dtype = self.centre.dtype
         loss = self.curved if curved else self.loss
         numbers = (jnp.asarray(number, dtype) for number in (nbeta, gamma, self.known.baseline.sum()))
-        return Posterior(loss, self.centre, *numbers)
+        return Posterior(loss, self.centre, *numbers, prior=self.prior)
 
     def starts(self, gamma: float, far: np.ndarray, key: PRNGKeyArray, *, dispersion: float, inside: bool) -> Array:
         r"""Starts of chains: the point, or, for those that are ``far``, :math:`\sigma\gamma^{-1/2}\xi` from it.
 
-        With ``inside`` a start is moved towards the point by halves until the loss is finite there.
+        With ``inside`` a start is moved towards the point by halves until the loss is finite there. What is outside of
+        the prior's box is reflected into it.
         """
         # On the host: nothing of it needs to be compiled.
         centre = np.asarray(self.centre)
         normal = np.random.default_rng(np.asarray(jax.random.key_data(key))).normal(size=(len(far), centre.size))
         offsets = far[:, None] * dispersion * gamma**-0.5 * normal
+        if self.prior is not None:
+            offsets = (
+                np.asarray(jax.vmap(self.prior.reflected)(jnp.asarray(centre + offsets, centre.dtype))[0]) - centre
+            )
         for i in np.flatnonzero(far) if inside else ():
             # A chain outside has no way in: the loss is flat there. The programs are those of the point itself.
             for _ in range(HALVINGS):

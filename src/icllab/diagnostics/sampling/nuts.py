@@ -11,7 +11,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core import progress
 from icllab.core.errors import EnvironmentFault, install_command
-from icllab.diagnostics.sampling.chains import Chains
+from icllab.diagnostics.sampling.chains import Chains, Kept, kept
 from icllab.diagnostics.sampling.posteriors import Starts
 from icllab.diagnostics.sampling.samplers import ChainSampler
 
@@ -48,7 +48,7 @@ class NUTS(ChainSampler):
         warm_up: int,
         mode: str,
         key: PRNGKeyArray,
-        parameters: bool = False,
+        parameters: Kept = False,
     ) -> Chains:
         """Run the chains from their starts, see :meth:`ChainSampler.draw`.
 
@@ -62,29 +62,31 @@ class NUTS(ChainSampler):
         except ImportError:
             raise EnvironmentFault(f"nuts: expected blackjax, got none; {install_command('singular')}") from None
         first_step = jnp.asarray(math.sqrt(step_size), starts.dtype)
-        progress.stage(self.name, len(starts) * self.steps[1], "draws")
-        watched, every = progress.watched(), max(self.steps[1] // progress.REPORTS, 1)
+        progress.stage(self.name, len(starts) * self.moves, "draws")
+        watched, every = progress.watched(), max(self.moves // progress.REPORTS, 1)
 
         def density(w: Array) -> Array:
             return -target.potential(jnp.sum(target.loss(w)), w)
 
-        def run(start: Array, key: PRNGKeyArray, baseline: Array) -> tuple[Array, ...]:
+        def run(start: Array, key: PRNGKeyArray, baseline: Array) -> tuple[Any, ...]:
             of_window, of_draws = jax.random.split(key)
             window = blackjax.window_adaptation(blackjax.nuts, density, initial_step_size=first_step)
             (state, adaptation), _ = window.run(of_window, start, num_steps=warm_up)
             kernel = blackjax.nuts(density, **adaptation)
 
-            def draw(state: Any, step: tuple[PRNGKeyArray, Array]) -> tuple[Any, tuple[Array, ...]]:
+            def draw(state: Any, step: tuple[PRNGKeyArray, Array]) -> tuple[Any, tuple[Any, ...]]:
                 state, info = kernel.step(step[0], state)
                 if watched:
                     jax.lax.cond(step[1] % every == 0, lambda: jax.debug.callback(_report, every), lambda: None)
                 w = state.position
                 terms = jnp.atleast_1d(target.loss(w)) - baseline
                 distance = jnp.sum((w - target.at) ** 2)
-                return state, (terms, distance, info.acceptance_rate, *([w] if parameters else []))
+                values = jax.tree.map(lambda leaf: leaf[0], kept(w[None], parameters))
+                return state, (terms, distance, info.acceptance_rate, values)
 
-            steps = jax.random.split(of_draws, self.steps[1]), jnp.arange(self.steps[1])
+            steps = jax.random.split(of_draws, self.moves), jnp.arange(self.moves)
             state, rows = jax.lax.scan(draw, state, steps)
+            rows = jax.tree.map(lambda leaf: leaf[self.thinning - 1 :: self.thinning], rows)
             return adaptation["step_size"], state.position, *rows
 
         # blackjax mixes types and ranks on purpose.
@@ -93,8 +95,8 @@ class NUTS(ChainSampler):
             run_all = jax.jit(
                 lambda starts, keys: jax.lax.map(lambda pair: run(pair[0], pair[1], baseline), (starts, keys))
             )
-            size, last, terms, distance, acceptance, *w = run_all(starts, jax.random.split(key, len(starts)))
-        return Chains(terms, distance, jnp.mean(acceptance, axis=1), jnp.mean(size**2), last, *w)
+            size, last, terms, distance, acceptance, w = run_all(starts, jax.random.split(key, len(starts)))
+        return Chains(terms, distance, jnp.mean(acceptance, axis=1), jnp.mean(size**2), last, w)
 
 
 def _report(count: Any) -> None:

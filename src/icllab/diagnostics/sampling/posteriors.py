@@ -2,7 +2,9 @@ r"""A tempered posterior near a point, and what a chain of it does in one step.
 
 The target, over all parameters :math:`w` as one vector, is :math:`e^{-U}` with
 
-.. math:: U(w) = n\beta\,L(w) + \frac\gamma2\lVert w - w^*\rVert^2 .
+.. math:: U(w) = n\beta\,L(w) + \frac\gamma2\lVert w - w^*\rVert^2 - \log\varphi(w) ,
+
+the last term only if there is a :class:`~icllab.diagnostics.sampling.priors.Prior`.
 
 A loss that is infinite outside a region restricts the target to it: what ends outside is not accepted. Chains are to
 start inside, since what is outside does not say where the inside is; dynamics without a test do not stay there. A loss
@@ -17,7 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-Vector = Float[Array, " parameter"]
+from icllab.diagnostics.sampling.priors import Prior, Vector
+
 Starts = Float[Array, "chain parameter"]
 
 
@@ -44,11 +47,21 @@ class Posterior(eqx.Module):
     nbeta: Float[Array, ""]
     localization: Float[Array, ""]
     baseline: Float[Array, ""] | float = 0.0
+    prior: Prior | None = eqx.field(default=None, kw_only=True)
+
+    def restoring(self, w: Vector) -> Vector:
+        """The gradient of the potential without the loss."""
+        slope = self.localization * (w - self.at)
+        return slope if self.prior is None else slope + (w - self.prior.centre) / self.prior.std**2
+
+    def reflected(self, w: Vector) -> tuple[Vector, Vector | float]:
+        """A point reflected into the prior's box, and the signs that momenta are multiplied with."""
+        return (w, 1.0) if self.prior is None else self.prior.reflected(w)
 
     def evaluated(self, w: Vector) -> tuple[Float[Array, ""], Vector, Float[Array, " term"]]:
         """The loss alone, the gradient of the potential, and the terms of the loss."""
         loss, gradient, terms = summed(self.loss, w)
-        return loss, self.nbeta * gradient + self.localization * (w - self.at), terms
+        return loss, self.nbeta * gradient + self.restoring(w), terms
 
     def loss_and_slope(self, w: Vector) -> tuple[Float[Array, ""], Vector]:
         """The loss alone, and the gradient of the potential."""
@@ -56,7 +69,8 @@ class Posterior(eqx.Module):
 
     def potential(self, loss: Float[Array, ""], w: Vector) -> Float[Array, ""]:
         """U less :math:`n\\beta` times the baseline, given the loss at w."""
-        return self.nbeta * (loss - self.baseline) + self.localization / 2 * jnp.sum((w - self.at) ** 2)
+        energy = self.nbeta * (loss - self.baseline) + self.localization / 2 * jnp.sum((w - self.at) ** 2)
+        return energy if self.prior is None else energy + self.prior.energy(w)
 
 
 class ChainState(NamedTuple):
@@ -102,6 +116,9 @@ def hamiltonian(
         at, momentum = carry
         momentum = momentum - size / 2 * at.slope
         w = at.w + size * momentum
+        if posterior.prior is not None:
+            w, signs = jax.vmap(posterior.prior.reflected)(w)
+            momentum = signs * momentum
         at = ChainState(w, *evaluate(w))
         return at, momentum - size / 2 * at.slope
 

@@ -23,6 +23,26 @@ BLOCK = 256  # samples that are evaluated at once, where all of them count
 FEW = 8  # samples whose mean is compared with what the loss says of them
 
 
+class HeldLoss(eqx.Module):
+    """A loss as a function of some weights; the others are held."""
+
+    loss: Any
+    constants: Any  # tree with None for every array of which all is selected
+    entries: Any  # tree with the indices of what is selected of an array, and None for all or nothing
+
+    def __call__(self, part: Any, *samples: Any) -> Any:
+        """The loss of the whole."""
+        return self.loss(eqx.combine(self.arrays(part), self.constants), *samples)
+
+    def arrays(self, part: Any) -> Any:
+        """The selected weights as whole arrays, None for others."""
+
+        def array(leaf: Any, entries: Any, constant: Any) -> Any:
+            return leaf if entries is None else jnp.asarray(constant).at[entries].set(leaf)
+
+        return jax.tree.map(array, part, self.entries, self.constants, is_leaf=lambda leaf: leaf is None)
+
+
 class VectorLoss(eqx.Module):
     """A loss as a function of one vector: what of the parameters is not floating-point stays as it is."""
 
@@ -30,22 +50,25 @@ class VectorLoss(eqx.Module):
     static: Any  # of the parameters, what is no floating-point array
     data: Any  # a tree of arrays with a leading axis of samples, or None
     unravel: Any = eqx.field(static=True)
+    held: HeldLoss | None = None  # of what does not move, where the loss is of more than the vector
 
     def __call__(self, w: Any) -> Any:
         """The loss, of all the data if there are any."""
-        return self.loss(self._parameters(w)) if self.data is None else self.of(w, self.data)
+        return self.loss(self.parameters(w)) if self.data is None else self.of(w, self.data)
 
     def of(self, w: Any, samples: Any) -> Any:
         """The loss of some samples."""
-        return self.loss(self._parameters(w), samples)
+        return self.loss(self.parameters(w), samples)
 
     def of_each(self, w: Any, samples: Any) -> Any:
         """The terms of every sample alone, [sample, term]."""
         single = jax.tree.map(lambda leaf: leaf[:, None], samples)
         return jax.vmap(lambda sample: jnp.atleast_1d(self.of(w, sample)))(single)
 
-    def _parameters(self, w: Any) -> Any:
-        return eqx.combine(self.unravel(w), self.static)
+    def parameters(self, w: Any) -> Any:
+        """The tree of all parameters at a vector."""
+        tree = eqx.combine(self.unravel(w), self.static)
+        return tree if self.held is None else eqx.combine(self.held.arrays(tree), self.held.constants)
 
 
 def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
@@ -66,7 +89,8 @@ def vector_loss(loss: Any, at: Any, data: Any) -> tuple[VectorLoss, Vector]:
         hint = "" if types else "jnp.asarray(..., float) makes an array of numbers"
         raise expected("at", "a tree of arrays of one floating-point type", came, hint)
     centre, unravel = ravel_pytree(params)
-    return VectorLoss(loss, static, jax.tree.map(_on_device, data), unravel), centre
+    whole, held = (loss.loss, loss) if isinstance(loss, HeldLoss) else (loss, None)
+    return VectorLoss(whole, static, jax.tree.map(_on_device, data), unravel, held), centre
 
 
 def _strong(leaf: Any) -> Any:
@@ -140,8 +164,7 @@ class Batches(eqx.Module):
                 # Most of what a batch's loss says of its own samples, to first order around the point.
                 above = above - jnp.sum(noise * (w - self.posterior.at))
                 terms = above[None]
-        slope = self.posterior.nbeta * gradient + self.posterior.localization * (w - self.posterior.at)
-        return above, slope, terms
+        return above, self.posterior.nbeta * gradient + self.posterior.restoring(w), terms
 
 
 class AtPoint(eqx.Module):

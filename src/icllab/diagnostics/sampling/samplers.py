@@ -5,6 +5,7 @@ one that runs chains is one file with a subclass of :class:`ChainSampler`: its m
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,11 +15,12 @@ from jaxtyping import PRNGKeyArray
 from icllab.core import progress
 from icllab.core.domains import NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected, require_integer, require_key
-from icllab.diagnostics.sampling.chains import Chains, Move, run_chains
+from icllab.diagnostics.sampling.chains import Chains, Kept, Move, run_chains
 from icllab.diagnostics.sampling.convergence import FEWEST
 from icllab.diagnostics.sampling.draws import Draws, sample_chains
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.posteriors import Posterior, Starts
+from icllab.diagnostics.sampling.priors import Prior
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, AtPoint, Batches, require_mean, vector_loss
 
 MODES = ("auto", "map", "vmap")
@@ -38,12 +40,14 @@ class Sampler:
         return BLOCK
 
 
-def local_loss_of(loss: Any, at: Any, data: Any, *, nbeta: float, localization: float, block: int = BLOCK) -> LocalLoss:
+def local_loss_of(
+    loss: Any, at: Any, data: Any, *, nbeta: float, localization: float, block: int = BLOCK, prior: Prior | None = None
+) -> LocalLoss:
     """The loss near a point, after its temperature, its localization and its mean over samples are checked."""
     for name, value in (("nbeta", nbeta), ("localization", localization)):
         POSITIVE.require(name, value)
     require_mean(*vector_loss(loss, at, data))
-    return LocalLoss.from_loss(loss, at, data, block=block, pull=float(localization))
+    return LocalLoss.from_loss(loss, at, data, block=block, pull=float(localization), prior=prior)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +65,8 @@ class ChainSampler(Sampler):
         mode_reason: Why the mode is what it is, where it is not left to a timing.
         chains: Number of chains, at least 4.
         warm_up: Moves that are left out, at least 1.
-        draws: Moves that count, of each chain, at least 8; None: twice as many as those of the warm-up.
+        draws: Draws of each chain, at least 8; None: twice as many as the moves of the warm-up.
+        thinning: Moves for each draw, at least 1: the last of them is the draw.
         step_size: :math:`\epsilon` of Langevin dynamics, in leapfrog steps of size s :math:`s^2`, which an adaptation
             starts from. None: from the largest curvature, at the point and, without a test, where chains start.
         dispersion: :math:`\sigma \ge 0`: half of the chains start at :math:`w^* + \sigma\gamma^{-1/2}\xi`.
@@ -73,6 +78,7 @@ class ChainSampler(Sampler):
     """
 
     tested: ClassVar[bool] = True
+    memoryless: ClassVar[bool] = True  # whether a chain goes on from its parameters alone
     acceptance: ClassVar[float | None] = None
     first_step: ClassVar[float] = 1.0
     mode_reason: ClassVar[str] = "asked for"
@@ -80,6 +86,7 @@ class ChainSampler(Sampler):
     chains: int = 8
     warm_up: int = 2000
     draws: int | None = None
+    thinning: int = 1
     step_size: float | None = None
     dispersion: float = 0.3
     mode: str = "auto"
@@ -88,6 +95,7 @@ class ChainSampler(Sampler):
         if self.step_size is not None:
             POSITIVE.require("step_size", self.step_size)
         require_integer("warm_up", self.warm_up)
+        require_integer("thinning", self.thinning)
         if self.draws is not None:
             require_integer("draws", self.draws, least=FEWEST)
         NON_NEGATIVE.require("dispersion", self.dispersion)
@@ -97,9 +105,19 @@ class ChainSampler(Sampler):
             raise expected("mode", "'auto', 'map' or 'vmap'", self.mode)
 
     @property
+    def scale(self) -> float:
+        """Largest ratio of a step and one of Langevin dynamics."""
+        return 1.0
+
+    @property
     def steps(self) -> tuple[int, int]:
-        """Those of the warm-up, and those that count."""
+        """Moves of the warm-up, and draws."""
         return self.warm_up, 2 * self.warm_up if self.draws is None else self.draws
+
+    @property
+    def moves(self) -> int:
+        """Moves after the warm-up."""
+        return self.steps[1] * self.thinning
 
     def target(self, posterior: Posterior, known: AtPoint) -> Posterior | Batches:
         """What a move sees: the posterior as it is, unless the sampler takes batches."""
@@ -119,15 +137,15 @@ class ChainSampler(Sampler):
         warm_up: int,
         mode: str,
         key: PRNGKeyArray,
-        parameters: bool = False,
+        parameters: Kept = False,
     ) -> Chains:
         """Run the chains from their ``starts`` on a :meth:`target`.
 
         ``step_size`` is that of Langevin dynamics, ``mode`` is ``"map"`` or ``"vmap"``. With a ``warm_up`` of 0 chains
-        that are warm go on. ``parameters`` keeps the parameters of every draw.
+        that are warm go on. ``parameters`` keeps the parameters of every draw, or a function of them.
         """
         size = step_size if self.acceptance is None else math.sqrt(step_size)
-        progress.stage(self.name, warm_up + self.steps[1], "moves")
+        progress.stage(self.name, warm_up + self.moves, "moves")
         return run_chains(
             target,
             starts,
@@ -140,6 +158,7 @@ class ChainSampler(Sampler):
             key=key,
             parameters=parameters,
             watched=progress.watched(),
+            thinning=self.thinning,
         )
 
     @progress.shows("sampling")
@@ -152,6 +171,8 @@ class ChainSampler(Sampler):
         localization: float,
         key: PRNGKeyArray,
         data: Any = None,
+        prior: Prior | None = None,
+        observables: Mapping[str, Callable[[Any], Any]] | None = None,
         progress: bool | None = None,
     ) -> Draws:
         r"""Draw from the posterior of a loss near a point.
@@ -163,10 +184,12 @@ class ChainSampler(Sampler):
             localization: :math:`\gamma`, positive.
             key: Key of the chains.
             data: Samples: a tree of arrays with a leading axis; the loss is the mean over them.
+            prior: A density beside the localization; None: 1.
+            observables: Name -> array of the parameters, which is kept of every draw in their place.
             progress: Whether moves and the time left are shown; None: on a terminal and in a notebook.
 
         Returns:
-            Losses and parameters of every draw: what
+            Losses and parameters or observables of every draw: what
             :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient`,
             :func:`~icllab.diagnostics.singular.fluctuations.singular_fluctuation` and
             :func:`~icllab.diagnostics.susceptibilities.tilts.susceptibility` are functions of.
@@ -175,5 +198,5 @@ class ChainSampler(Sampler):
             InputError: A number is out of its range, or the loss is no finite mean over samples at the point.
         """
         require_key(key)
-        local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization, block=self.block)
-        return sample_chains(self, local, float(nbeta), key=key, parameters=True)
+        local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization, block=self.block, prior=prior)
+        return sample_chains(self, local, float(nbeta), key=key, parameters=True, observables=observables)

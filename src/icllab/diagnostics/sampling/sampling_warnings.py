@@ -91,7 +91,7 @@ def mixing_warnings(dataset: xr.Dataset) -> list[str]:
     infinite = int(np.isnan(dataset["chain_estimate"].values).sum())
     beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
     noise, pull_gap = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
-    share = value.get("localization_share", 0.0)
+    share, level = value.get("localization_share", 0.0), dataset.attrs.get("noise_level", 1.0)
     faults = {
         f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
         f"starts away from the point give an estimate {gap:+.2g} from those at it: run longer chains": abs(gap)
@@ -104,6 +104,7 @@ def mixing_warnings(dataset: xr.Dataset) -> list[str]:
         f"{LOCALIZED}: from a quarter of it to four times the estimate falls by {pull_gap:.2g}": abs(pull_gap)
         > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
         too_narrow(share): share > MOST_PULL,
+        f"the noise level is {level:.3g}: draws are of the potential over its square, not of the posterior": level != 1,
         f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
         "control_variate=True": noise > 0.03 * abs(estimate) and not dataset.attrs.get("control_variate", False),
     }

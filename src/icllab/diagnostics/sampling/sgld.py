@@ -1,4 +1,7 @@
-r"""Langevin dynamics without a Metropolis test, on batches of the data where there are more than one."""
+r"""Langevin dynamics without a Metropolis test, on batches of the data where there are more than one.
+
+Other dynamics on batches are subclasses with an :meth:`~SGLD.advance` of their own.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -9,28 +12,33 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core import progress
+from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.sampling.chains import (
     Chains,
+    Kept,
     Move,
     Recorded,
     chain_groups,
+    kept,
     over_chains,
     report,
     squared_distance,
 )
-from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts, langevin
+from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts, Vector, langevin
 from icllab.diagnostics.sampling.sampled_losses import AtPoint, Batches
 from icllab.diagnostics.sampling.samplers import ChainSampler
 
 PROBES = 8  # steps on batches whose acceptance is found, which costs a gradient
+MEMORY = 1 << 30  # folded into the key of a chain for what it carries beside its parameters
 
 
 @dataclass(frozen=True, kw_only=True)
 class SGLD(ChainSampler):
     r"""Stochastic gradient Langevin dynamics: a step along the gradient of a batch with noise, always taken.
 
-    .. math:: w \leftarrow w - \frac\epsilon2\Bigl(n\beta\,\nabla L_b(w) + \gamma(w-w^*)\Bigr) + \sqrt\epsilon\,\xi
+    .. math::
+        w \leftarrow w - \frac\epsilon2\Bigl(n\beta\,\nabla L_b(w) + \gamma(w-w^*)\Bigr) + \sigma\sqrt\epsilon\,\xi
 
     at a step size that is kept. Each chain draws its own batch b at every step, with replacement; what a draw counts is
     the loss of the batch less that of the *same* batch at :math:`w^*`. Without more samples than a batch has, all of
@@ -44,6 +52,8 @@ class SGLD(ChainSampler):
         batch: Samples of a batch, at least 1.
         control_variate: Whether batches' gradients have their own at :math:`w^*` as a control variate; there must be
             more samples than a batch has.
+        noise_level: :math:`\sigma > 0`. Draws are those of :math:`e^{-U/\sigma^2}` at small steps, which is the
+            posterior at 1 alone: an estimate at another level warns.
 
     Source: [WellingTeh11].
     Derived: docs/singular-learning.md, Estimates by sampling.
@@ -54,10 +64,12 @@ class SGLD(ChainSampler):
 
     batch: int = 256
     control_variate: bool = False
+    noise_level: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_integer("batch", self.batch)
+        POSITIVE.require("noise_level", self.noise_level)
 
     @property
     def block(self) -> int:
@@ -84,13 +96,28 @@ class SGLD(ChainSampler):
         """A step with the gradient of all the data."""
         return _step
 
+    def memory(self, w: Vector, size: Array, key: PRNGKeyArray) -> Any:
+        """What a chain carries beside its parameters, at its start."""
+        return ()
+
+    def advance(
+        self, posterior: Posterior, w: Vector, memory: Any, slope: Vector, size: Array, noise: Vector
+    ) -> tuple[Vector, Any]:
+        """One step from w, with the gradient of the potential there and standard normal noise."""
+        noise = noise if self.noise_level == 1 else self.noise_level * noise
+        return posterior.reflected(w - size / 2 * slope + jnp.sqrt(size) * noise)[0], memory
+
+    def could_be_tested(self, posterior: Posterior) -> bool:
+        """Whether the steps are those of Langevin dynamics, which a Metropolis test could take."""
+        return self.memoryless and self.noise_level == 1 and posterior.prior is None
+
     def draw(self, target: Any, starts: Starts, *, step_size: float, **options: Any) -> Chains:
         """Run the chains from their starts, on batches if the target has them; see :meth:`ChainSampler.draw`."""
-        if not isinstance(target, Batches):
+        if not isinstance(target, Batches) and self.could_be_tested(target):
             return super().draw(target, starts, step_size=step_size, **options)
         size = jnp.asarray(step_size, starts.dtype)
-        progress.stage(self.name, options["warm_up"] + self.steps[1], "moves")
-        return sample_batches(target, starts, step_size=size, draws=self.steps[1], **options)
+        progress.stage(self.name, options["warm_up"] + self.moves, "moves")
+        return sample_batches(target, starts, sampler=self, step_size=size, **options)
 
 
 def _step(
@@ -101,20 +128,21 @@ def _step(
 
 
 def sample_batches(
-    batches: Batches,
+    target: Posterior | Batches,
     starts: Starts,
     *,
+    sampler: SGLD,
     step_size: Float[Array, ""],
     warm_up: int | Int[Array, ""],
-    draws: int,
     mode: str,
     key: PRNGKeyArray,
-    parameters: bool = False,
+    parameters: Kept = False,
 ) -> Chains:
-    r"""Run Langevin dynamics without a test on batches, every chain on its own.
+    r"""Run dynamics without a test, every chain on its own, on batches if the target has them.
 
     A draw is the loss of the step's batch at the place where the step begins, less that of the same batch at
-    :math:`w^*`. The acceptance is that of a Metropolis test of the posterior of one batch, over a few steps at the end.
+    :math:`w^*`. The acceptance is that of a Metropolis test of the posterior of one batch, over a few steps at the end,
+    NaN for other dynamics.
 
     Chains one after the other (``mode="map"``) are shared out among the cores of this process: each has a key of its
     own, so that it is the same chain in any company.
@@ -126,7 +154,7 @@ def sample_batches(
     # A call returns before it is done, so that all groups run at once.
     watched = progress.watched()
     runs = [
-        _sample_batches(batches, starts[part], keys[part], step_size, last, draws, mode, parameters, watched)
+        _sample_batches(target, starts[part], keys[part], sampler, step_size, last, mode, parameters, watched)
         for part in parts
     ]
     if groups == 1:
@@ -136,50 +164,59 @@ def sample_batches(
 
 @eqx.filter_jit
 def _sample_batches(
-    batches: Batches,
+    target: Posterior | Batches,
     starts: Starts,
     keys: Any,
+    sampler: SGLD,
     step_size: Float[Array, ""],
     warm_up: Int[Array, ""],
-    draws: int,
     mode: str,
-    parameters: bool,
+    parameters: Kept,
     watched: bool,
 ) -> Chains:
-    posterior, count = batches.posterior, len(starts)
+    batches, count = target if isinstance(target, Batches) else None, len(starts)
+    posterior = target.posterior if isinstance(target, Batches) else target
+    baseline = jnp.atleast_1d(posterior.loss(posterior.at)) if batches is None else batches.baseline[0]
 
-    def step(w: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
+    def step(key: PRNGKeyArray, w: Array, memory: Any) -> tuple[Array, Any, Array]:
         of_batch, of_noise = jax.random.split(key)
-        _, slope, terms = batches.evaluated(w, batches.sample(of_batch))
+        if batches is None:
+            _, slope, terms = posterior.evaluated(w)
+            terms = terms - baseline
+        else:
+            _, slope, terms = batches.evaluated(w, batches.sample(of_batch))
         noise = jax.random.normal(of_noise, w.shape, w.dtype)
-        return w - step_size / 2 * slope + jnp.sqrt(step_size) * noise, terms
+        return *sampler.advance(posterior, w, memory, slope, step_size, noise), terms
 
-    def probe(w: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
-        of_batch, of_noise = jax.random.split(key)
+    def probe(key: PRNGKeyArray, w: Array) -> tuple[Array, Array]:
+        assert batches is not None
+        evaluated, (of_batch, of_noise) = batches.evaluated, jax.random.split(key)
         batch = batches.sample(of_batch)
         noise = jax.random.normal(of_noise, w.shape, w.dtype)[None]
 
         def evaluate(w: Array) -> tuple[Array, ...]:
-            return tuple(value[None] for value in batches.evaluated(w[0], batch))
+            return tuple(value[None] for value in evaluated(w[0], batch))
 
         state, chances = langevin(posterior, evaluate, ChainState(w[None], *evaluate(w[None])), noise, step_size)
         return state.w[0], chances[0]
 
-    def move_all(move: Any, w: Array, number: Array) -> tuple[Array, Array]:
-        return over_chains(lambda w, key: move(w, jax.random.fold_in(key, number)), mode)(w, keys)
+    def move_all(move: Any, number: Array, *states: Any) -> tuple[Any, ...]:
+        return over_chains(lambda key, *of_chain: move(jax.random.fold_in(key, number), *of_chain), mode)(keys, *states)
 
-    def turn(number: Array, carry: tuple[Array, Recorded]) -> tuple[Array, Recorded]:
-        w, record = carry
-        after, terms = move_all(step, w, number)
+    def turn(number: Array, carry: tuple[Array, Any, Recorded]) -> tuple[Array, Any, Recorded]:
+        w, memory, record = carry
+        after, memory, terms = move_all(step, number, w, memory)
         if watched:  # by every group: the furthest of them is what is seen
-            report(number, warm_up + draws, posterior.nbeta * jnp.mean(jnp.sum(terms, axis=1)))
-        distance, zero = squared_distance(posterior, w), jnp.zeros(count, w.dtype)
-        return after, record.with_draw(number - warm_up, terms, distance, zero, w)
+            report(number, last, posterior.nbeta * jnp.mean(jnp.sum(terms, axis=1)))
+        distance, zero, values = squared_distance(posterior, w), jnp.zeros(count, w.dtype), kept(w, parameters)
+        return after, memory, record.with_draw(number - warm_up, sampler.thinning, terms, distance, zero, values)
 
-    terms = jnp.zeros((count, batches.baseline.shape[1]), starts.dtype)
-    empty = Recorded.empty(draws, terms, starts if parameters else None)
-    last = warm_up + draws
-    w, record = jax.lax.fori_loop(0, last, turn, (starts, empty))
-    _, chances = jax.lax.scan(lambda w, i: move_all(probe, w, i), w, last + jnp.arange(PROBES))
+    terms = jnp.zeros((count, *baseline.shape), starts.dtype)
+    memory = jax.vmap(lambda w, key: sampler.memory(w, step_size, jax.random.fold_in(key, MEMORY)))(starts, keys)
+    empty, last = Recorded.empty(sampler.steps[1], terms, kept(starts, parameters)), warm_up + sampler.moves
+    w, _, record = jax.lax.fori_loop(0, last, turn, (starts, memory, empty))
     chains = record.chains(jnp.zeros_like(empty.terms[0, 0]), step_size, w)
+    if batches is None or not sampler.could_be_tested(posterior):
+        return chains._replace(acceptance=jnp.full(count, jnp.nan, w.dtype))
+    _, chances = jax.lax.scan(lambda w, i: move_all(probe, i, w), w, last + jnp.arange(PROBES))
     return chains._replace(acceptance=jnp.mean(chances, axis=0))

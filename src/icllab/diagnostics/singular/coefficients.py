@@ -4,7 +4,7 @@ r"""The learning coefficient of any loss near a point: as the limit of a curve, 
           w \sim \exp\Bigl(-n\beta\,L(w) - \frac\gamma2\lVert w - w^*\rVert^2\Bigr)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -15,11 +15,14 @@ from jaxtyping import PRNGKeyArray
 from icllab.core.errors import expected, require_instance, require_key
 from icllab.core.progress import shows
 from icllab.core.protocols import is_task
-from icllab.diagnostics.sampling.draws import Draws
+from icllab.diagnostics.sampling.draws import Draws, sample_chains
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.local_loss import LocalLoss
+from icllab.diagnostics.sampling.priors import Prior
+from icllab.diagnostics.sampling.sampled_losses import sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
 from icllab.diagnostics.sampling.smc import SMC
+from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures
 from icllab.diagnostics.singular.estimate_checks import lowest_near, with_descent, with_rise, with_shift
 from icllab.diagnostics.singular.few_and_zero_shot import ZeroShot, context_coefficients
 from icllab.diagnostics.singular.limits import (
@@ -33,8 +36,10 @@ from icllab.diagnostics.singular.limits import (
 from icllab.diagnostics.singular.restricted import restricted_loss
 from icllab.diagnostics.singular.run_losses import network_loss
 from icllab.diagnostics.singular.temperature_estimates import (
+    ChainEstimator,
     estimate_at_temperature,
     estimate_from_draws,
+    estimator,
     require_no_run,
     require_numbers,
 )
@@ -62,7 +67,8 @@ def learning_coefficient(
     nbeta: float | Sequence[float] | np.ndarray | None = None,
     localization: float | None = None,
     sensitivity: bool = False,
-    weights: Callable[[Any], Any] | None = None,
+    weights: Any = None,
+    prior: Prior | None = None,
     zero_shot: ZeroShot | None = None,
     task: Any = None,
     positions: str | Sequence[int] | None = None,
@@ -98,9 +104,9 @@ def learning_coefficient(
             given, the loss is a run or sampled in batches, or a gradient takes nominally more than three milliseconds
             by its operations, and then chains with what they tell of the limit. Operations are counted; no clock
             decides.
-        sampler: ``HMC()``, ``MALA()``, ``NUTS()``, ``SGLD()`` of batches, or, annealed and without chains, ``SMC()``,
-            of :mod:`icllab.diagnostics.sampling`. ``"auto"``: HMC, and for a limit ``SMC()`` beside it; if gradients
-            are expensive, batches. The attribute ``reason`` says why.
+        sampler: ``HMC()``, ``MALA()``, ``NUTS()``, of batches ``SGLD()``, ``RMSpropSGLD()`` or ``SGNHT()``, or,
+            annealed and without chains, ``SMC()``, of :mod:`icllab.diagnostics.sampling`. ``"auto"``: HMC, and for a
+            limit ``SMC()`` beside it; if gradients are expensive, batches. The attribute ``reason`` says why.
         data: Samples: a tree of arrays with a leading axis. For a network or a run, its fixed prompts or the number to
             draw (None: 4096).
         nbeta: Inverse temperature; at least four for a curve; None: :math:`n/\log n`. With ``SMC()`` the largest.
@@ -108,7 +114,9 @@ def learning_coefficient(
             where that decides; what it does to the estimate is then part of ``mcse``.
         sensitivity: Whether chains are to estimate at a quarter and at four times the localization too.
         weights: The weights that may move, as ``where`` of ``equinox.tree_at``, with the others held: of a model with
-            layers ``lambda m: m.layers[0].query``. The default localization is then that of these weights.
+            layers ``lambda m: m.layers[0].query``. Or a tree like ``at`` of True, False or, for a part of an array,
+            an array of booleans. The default localization is then that of these weights.
+        prior: A normal density or a box beside the localization, for chains at a temperature; None: neither.
         zero_shot: The loss without the context, for the coefficients with a context and without: see
             :class:`~icllab.diagnostics.singular.few_and_zero_shot.ZeroShot`. ``loss`` is then the few-shot loss; an
             ``nbeta`` of at least 10 and a ``localization`` are needed.
@@ -170,21 +178,25 @@ def learning_coefficient(
     Derived: docs/singular-learning.md, What an estimate estimates; docs/free-energies.md, The limit of a curve.
     """
     if isinstance(loss, Draws):
-        options = (at, n, key, estimand, data, nbeta, localization, weights, zero_shot, task, positions)
+        options = (at, n, key, estimand, data, nbeta, localization, weights, prior, zero_shot, task, positions)
         if any(option is not None for option in options) or sampler != "auto" or sensitivity or per_position:
             raise expected("draws", "draws alone", "more arguments", "sampler.sample(...) takes them")
         return estimate_from_draws(loss).assign_attrs(estimand="at_temperature", estimates=AT_ONE)
     require_key(key)
     assert key is not None
     _require_estimand(estimand, loss, sampler, nbeta)
+    if prior is not None:
+        if estimand == "limit" or isinstance(sampler, SMC) or zero_shot is not None:
+            raise expected("prior", "None but for chains at a temperature", prior, "leave it out")
+        estimand = "at_temperature"
     if is_task(at):
         if task is not None:
             raise expected("task", "one task", "two, beside that in the place of at", "leave one out")
         at, task = None, at
     if task is not None and not isinstance(loss, Run):
-        if at is not None or weights is not None or zero_shot is not None:
-            hint = "the point is the network as it is; weights and zero_shot are those of a loss as a function"
-            raise expected("task", "a network and its task alone", "at, weights or zero_shot beside them", hint)
+        if at is not None or zero_shot is not None:
+            hint = "the point is the network as it is; zero_shot is that of a loss as a function"
+            raise expected("task", "a network and its task alone", "at or zero_shot beside them", hint)
         keys = jax.random.split(key)
         of_prompts, key = keys[0], keys[1]
         loss, at, data = network_loss(
@@ -214,7 +226,7 @@ def learning_coefficient(
     if weights is not None:
         if isinstance(loss, Run):
             raise expected("weights", "a loss as a function", "a run", "run.trajectory.at(step) has its weights")
-        loss, at = restricted_loss(loss, at, weights, data)
+        loss, at, prior = restricted_loss(loss, at, weights, data, prior)
     require_numbers(n, localization)
     of_loss = "" if data is None or isinstance(loss, Run) else OF_DATA
     if isinstance(sampler, SMC) and estimand != "at_temperature" and not isinstance(loss, Run):
@@ -240,6 +252,7 @@ def learning_coefficient(
         nbeta=nbeta,
         localization=localization,
         sensitivity=sensitivity,
+        prior=prior,
         task=task,
         positions=positions,
         per_position=per_position,
@@ -270,10 +283,73 @@ def learning_coefficient(
     return estimate.assign_attrs(estimand="limit", estimates=LIMIT + of_loss)
 
 
+@shows("posterior draws")
+def posterior_draws(
+    loss: Callable[..., Any],
+    at: Any = None,
+    *,
+    key: PRNGKeyArray,
+    n: float | None = None,
+    sampler: Sampler | str = "auto",
+    data: Any = None,
+    nbeta: float | None = None,
+    localization: float | None = None,
+    weights: Any = None,
+    prior: Prior | None = None,
+    observables: Mapping[str, Callable[[Any], Any]] | None = None,
+    progress: bool | None = None,
+) -> Draws:
+    r"""Draw from the posterior near a point: the chains of :func:`learning_coefficient` with the same arguments.
+
+    Args:
+        loss: A function of parameters, of samples too with ``data``; or a network before its task.
+        at: :math:`w^*`, or the task of the network; None: refused.
+        key: Key of the chains, and of the prompts of a network.
+        n: Number of samples that :math:`n\beta` is made of; None: as many as ``data`` has.
+        sampler: A sampler of chains; ``"auto"``, the default: by the cost of a gradient.
+        data: Samples, or prompts, or the number of these to draw; None: none, or 4096 prompts.
+        nbeta: Inverse temperature; None: :math:`n/\log n`.
+        localization: :math:`\gamma`; None: the default.
+        weights: The weights that may move; None: all.
+        prior: A density beside the localization; None: 1.
+        observables: Name -> array of the parameters, which is kept of every draw in their place; None: they are kept.
+        progress: Whether moves and the time left are shown; None: on a terminal and in a notebook.
+
+    Returns:
+        Draws: ``tree``, parameters with leading axes (chain, draw); ``losses``, :math:`L(w) - L(w^*)`; ``observed``;
+        ``warnings()``, a list of sentences. Coefficients, susceptibilities and covariances are functions of them.
+
+    Raises:
+        InputError: As :func:`learning_coefficient`; or the sampler has no chains, or there are several temperatures.
+    """
+    require_key(key)
+    require_numbers(n, localization)
+    _require_estimand("at_temperature", loss, sampler, nbeta)
+    if is_task(at):
+        of_prompts, key = jax.random.split(key)
+        loss, at, data = network_loss(loss, at, key=of_prompts, data=data)
+    if weights is not None:
+        loss, at, prior = restricted_loss(loss, at, weights, data, prior)
+    estimate = estimator(sampler if isinstance(sampler, ChainSampler | SMC) else None, loss, at, data)
+    (value, *others), _ = inverse_temperatures(sample_count(data) if n is None and data is not None else n, nbeta)
+    if others or not isinstance(estimate, ChainEstimator):
+        raise expected("draws", "n or nbeta, one temperature, and a sampler of chains", [nbeta, n, sampler])
+    local = LocalLoss.from_loss(loss, at, data, block=estimate.sampler.block, pull=localization, prior=prior)
+    return sample_chains(
+        estimate.sampler,
+        local.localized(value),
+        value,
+        key=jax.random.fold_in(key, 0),
+        mode=(estimate.mode, estimate.mode_reason),
+        parameters=True,
+        observables=observables,
+    )
+
+
 def _require_estimand(estimand: str | None, loss: Any, sampler: Any, nbeta: Any) -> None:
     """Raise unless the estimand is one of the two, and the sampler and the temperature admit it."""
     if not (sampler == "auto" or isinstance(sampler, ChainSampler | SMC)):
-        raise expected("sampler", "'auto', HMC(), MALA(), SGLD(), NUTS() or SMC()", sampler)
+        raise expected("sampler", "'auto', HMC(), MALA(), SGLD(), RMSpropSGLD(), SGNHT(), NUTS() or SMC()", sampler)
     if estimand not in (None, "limit", "at_temperature"):
         raise expected("estimand", "'limit' or 'at_temperature'", estimand)
     if estimand == "limit" and isinstance(loss, Run):

@@ -11,7 +11,7 @@ Source: [Wang24].
 Derived: docs/routing.md, Parts of a model.
 """
 
-from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import equinox as eqx
@@ -19,42 +19,62 @@ import jax
 import numpy as np
 
 from icllab.core.errors import expected
-from icllab.diagnostics.sampling.sampled_losses import require_loss, vector_loss
+from icllab.diagnostics.sampling.priors import Prior
+from icllab.diagnostics.sampling.sampled_losses import HeldLoss, require_loss, vector_loss
 
 
-class HeldLoss(eqx.Module):
-    """A loss as a function of some weights; the others are held."""
-
-    loss: Any
-    constants: Any
-
-    def __call__(self, part: Any, *samples: Any) -> Any:
-        """The loss of the whole."""
-        return self.loss(eqx.combine(part, self.constants), *samples)
-
-
-def restricted_loss(loss: Any, at: Any, weights: Callable[[Any], Any], data: Any) -> tuple[HeldLoss, Any]:
-    """The loss as a function of the selected weights, and these weights at the point.
+def restricted_loss(
+    loss: Any, at: Any, weights: Any, data: Any, prior: Prior | None = None
+) -> tuple[HeldLoss, Any, Prior | None]:
+    """The loss as a function of the selected weights, these weights at the point, and their prior.
 
     Raises:
         InputError: There are no such weights, or the loss does not depend on them.
     """
-    part, constants = eqx.partition(at, _mask(at, weights))
-    partial_loss = HeldLoss(loss, constants)
-    require_loss(*vector_loss(partial_loss, part, data))
-    _require_effect(partial_loss, part, data)
-    return partial_loss, part
+    mask = _mask(at, weights)
+
+    def part(tree: Any) -> Any:
+        return jax.tree.map(lambda chosen, leaf: _entries(leaf, chosen), mask, tree)
+
+    entries = jax.tree.map(lambda chosen: None if isinstance(chosen, bool) else np.nonzero(chosen), mask)
+    constants = jax.tree.map(lambda chosen, leaf: None if chosen is True else leaf, mask, at)
+    partial_loss, weights = HeldLoss(loss, constants, entries), part(at)
+    require_loss(*vector_loss(partial_loss, weights, data))
+    _require_effect(partial_loss, weights, data)
+    if isinstance(prior, Prior):
+        prior = Prior(*(field if isinstance(field, Real) else part(field) for field in vars(prior).values()))
+    return partial_loss, weights, prior
 
 
-def _mask(at: Any, weights: Callable[[Any], Any]) -> Any:
-    """The tree with True for every floating-point array that is selected, and False else."""
+def _entries(leaf: Any, chosen: Any) -> Any:
+    if isinstance(chosen, bool):
+        return leaf if chosen else None
+    return leaf[np.nonzero(chosen)]
+
+
+def _mask(at: Any, weights: Any) -> Any:
+    """The tree with True for every floating-point array that is selected, an array for a part of one, and else False.
+
+    ``weights`` is a function as for ``equinox.tree_at``, or a mask: a model of booleans may be callable too.
+    """
+
+    def chosen(leaf: Any, mask: Any) -> Any:
+        if leaf is None:  # what of a network is no parameter
+            return False
+        mask = np.asarray(mask) & eqx.is_inexact_array(leaf)
+        if mask.shape not in ((), np.shape(leaf)):
+            raise ValueError(f"a mask of shape {mask.shape} for {np.shape(leaf)}")
+        return mask if mask.any() and not mask.all() else bool(mask.any())
+
     every, empty = jax.tree.map(eqx.is_inexact_array, at), jax.tree.map(lambda _: False, at)
+    is_mask = all(np.asarray(leaf).dtype == bool for leaf in jax.tree.leaves(weights))
     try:
-        mask = eqx.tree_at(weights, empty, weights(every))
+        tree = weights if is_mask else eqx.tree_at(weights, empty, weights(every))
+        mask = jax.tree.map(chosen, at, tree, is_leaf=lambda leaf: leaf is None)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
-        raise expected("weights", "parts of the tree, as in equinox.tree_at", first) from error
-    if not any(leaf.size for leaf in jax.tree.leaves(eqx.filter(at, mask))):
+        raise expected("weights", "parts of the tree, as in equinox.tree_at, or a mask like it", first) from error
+    if not any(np.any(leaf) for leaf in jax.tree.leaves(mask)):
         raise expected("weights", "parts with floating-point arrays", "none")
     return mask
 

@@ -21,10 +21,12 @@ from icllab.core.domains import Domain
 from icllab.core.errors import expected
 from icllab.diagnostics.sampling.draws import CURVATURE, HALF_STEPS, HESSIAN, PULLS, Draws, chain_mode, sample_chains
 from icllab.diagnostics.sampling.local_loss import MOST_PULL, LocalLoss
+from icllab.diagnostics.sampling.priors import Prior
 from icllab.diagnostics.sampling.sampled_losses import BLOCK, Batches, require_mean, sample_count, vector_loss
 from icllab.diagnostics.sampling.sampler_choice import chosen_sampler
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sampling_warnings import chain_warnings, pulled, too_narrow
+from icllab.diagnostics.sampling.sgnht import SGNHT
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures, stacked, with_growth
 from icllab.diagnostics.singular.free_energies import annealed_slope
@@ -49,10 +51,12 @@ def estimate_from_draws(draws: Draws, reason: str = "asked for") -> xr.Dataset:
     settings: dict[str, Any] = {"sampler": sampler.name, "settings": repr(sampler), "reason": reason}
     settings |= {"mode": draws.mode, "mode_reason": draws.mode_reason}
     settings |= {"nbeta": draws.nbeta, "localization": gamma, "parameters": int(local.centre.size)}
+    settings |= {"noise_level": getattr(sampler, "noise_level", 1.0)}
     settings |= {"dispersion": float(sampler.dispersion), "warm_up": sampler.steps[0], "draws": sampler.steps[1]}
     target = sampler.target(local.posterior(draws.nbeta, gamma), local.known)
     if isinstance(target, Batches):
-        rows["noise_bias"] = draws.first_step * draws.nbeta**2 * local.noise / 8
+        if not isinstance(sampler, SGNHT):
+            rows["noise_bias"] = draws.first_step * draws.nbeta**2 * local.noise / 8 * sampler.scale
         settings |= {"batch": target.size, "control_variate": target.slope is not None}
     dataset = xr.Dataset(rows, attrs=settings)
     return dataset.assign_attrs(warnings=chain_warnings(dataset))
@@ -151,12 +155,14 @@ def estimates(
     nbeta: Any,
     localization: float | None,
     key: PRNGKeyArray,
+    prior: Prior | None = None,
 ) -> xr.Dataset:
     """One estimate, or a curve of them if ``nbeta`` has several values, or is None as ``n`` is."""
     values, is_curve = inverse_temperatures(n, nbeta)
     if is_curve and isinstance(estimate, SlopeEstimator):
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
-    local = LocalLoss.from_loss(loss, at, data, block=estimate.sampler.block, pull=localization).localized(values[-1])
+    block = estimate.sampler.block
+    local = LocalLoss.from_loss(loss, at, data, block=block, pull=localization, prior=prior).localized(values[-1])
     rows = [estimate(local, value, jax.random.fold_in(key, i)) for i, value in enumerate(values)]
     if localization is None:
         rows = [_with_localization(row) for row in rows]
@@ -186,6 +192,7 @@ def estimate_at_temperature(
     nbeta: Any = None,
     localization: float | None = None,
     sensitivity: bool = False,
+    prior: Prior | None = None,
     task: Any = None,
     positions: Any = None,
     per_position: bool = False,
@@ -197,7 +204,8 @@ def estimate_at_temperature(
         require_no_run(task, positions, per_position)
         estimate = estimator(sampler, loss, at, data, sensitivity=sensitivity)
         count = sample_count(data) if n is None and data is not None else n
-        return estimates(estimate, loss, at, data, n=count, key=key, nbeta=nbeta, localization=localization)
+        options: Any = {"nbeta": nbeta, "localization": localization, "prior": prior}
+        return estimates(estimate, loss, at, data, n=count, key=key, **options)
     of_prompts, key = jax.random.split(key)
     prompts = prompts_for(task, data, key=of_prompts)
     count = sample_count(prompts) if n is None and not (data is None or isinstance(data, int)) else n
@@ -217,6 +225,7 @@ def estimate_at_temperature(
             "n": count,
             "nbeta": nbeta,
             "localization": localization,
+            "prior": prior,
             "key": jax.random.fold_in(key, member),
         }
         rows = [estimates(estimate, *member_at(member, step), prompts, **options) for step in steps]
