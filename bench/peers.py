@@ -35,13 +35,12 @@ def modules():
     return {path.stem: path for path in sorted((HERE / "peers").glob("*.py"))}
 
 
-def blobs(checkout, *files):
-    """The commit of a clone; of a folder of single files, the object name that Git has for each."""
-    git = ("git", "-C", str(checkout))
+def commit(checkout, *files):
+    """The commit of a clone; of a folder of single files, which they are."""
     if (checkout / ".git").exists():
-        return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    names = subprocess.run([*git, "hash-object", *files], capture_output=True, text=True, check=True).stdout.split()
-    return ", ".join(f"{file} at blob {name[:10]}" for file, name in zip(files, names, strict=True))
+        command = ("git", "-C", str(checkout), "rev-parse", "HEAD")
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return f"a copy of {', '.join(files)}"
 
 
 def row(case):

@@ -18,9 +18,9 @@ DIM, LENGTH, PROMPTS, LAYERS = 5, 20, 50, 3
 
 def VERSION(checkout):
     """The commit."""
-    from peers import blobs
+    from peers import commit
 
-    return f"{blobs(checkout, 'linear_transformer.py')}, PyTorch {torch.__version__}"
+    return f"{commit(checkout, 'linear_transformer.py')}, PyTorch {torch.__version__}"
 
 
 def padded(matrices, corner):

@@ -6,7 +6,6 @@ Their ``GDModel`` asks for a GPU; here ``cuda`` returns what it is called on.
 """
 
 import functools
-import hashlib
 import importlib
 import sys
 import types
@@ -40,10 +39,10 @@ LASSO = "scikit-learn stops at a duality gap of 1e-4 of |y|^2, short of the mini
 
 
 def VERSION(checkout):
-    """The blob that Git has for each file."""
-    texts = [(checkout / "src" / name).read_bytes() for name in FILES]
-    names = [hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest()[:10] for text in texts]
-    return ", ".join(f"{file} at blob {name}" for file, name in zip(FILES, names, strict=True))
+    """The commit."""
+    from peers import commit
+
+    return commit(checkout, *(f"src/{name}" for name in FILES))
 
 
 def imported(checkout):

@@ -6,7 +6,6 @@ slots of the query's class and exemplar, and the squared distance of items to th
 """
 
 import functools
-import hashlib
 import itertools
 import sys
 import types
@@ -26,10 +25,10 @@ CLASSES, EXEMPLARS, DIM, PROMPTS = 12, 3, 16, 100_000
 
 
 def VERSION(checkout):
-    """The blob that Git has for each file."""
-    texts = [(checkout / name).read_bytes() for name in FILES]
-    names = [hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest()[:10] for text in texts]
-    return ", ".join(f"{file} at blob {name}" for file, name in zip(FILES, names, strict=True))
+    """The commit."""
+    from peers import commit
+
+    return commit(checkout, *FILES)
 
 
 def imported(checkout):

@@ -22,9 +22,9 @@ RANDOM = "random weights"
 
 def VERSION(checkout):
     """The commit."""
-    from peers import blobs
+    from peers import commit
 
-    return blobs(checkout, *FILES)
+    return commit(checkout, *FILES)
 
 
 def row(case, theirs, ours, difference, unit="absolute", tolerance=1e-4, note=""):
@@ -155,7 +155,7 @@ def cases(checkout):
     )
 
     sample = jax.jit(jax.vmap(lambda key: task.sample(key=key)))(jax.random.split(jax.random.key(2), BATCH))
-    x, w, y = fresh.sample_batch(1)
+    x, _, y = fresh.sample_batch(1)
     for case, ours, there in (
         ("mean of the labels' squares", sample.y**2, y**2),
         ("mean of the labels' fourth powers", sample.y**4, y**4),

@@ -17,9 +17,9 @@ DIM, LENGTH, PROMPTS, RATE = 10, 10, 4096, 0.7
 
 def VERSION(checkout):
     """The commit."""
-    from peers import blobs
+    from peers import commit
 
-    return f"{blobs(checkout, f'{FOLDER}/src/attn.py', f'{FOLDER}/src/data.py')}, Haiku {haiku.__version__}"
+    return f"{commit(checkout, f'{FOLDER}/src/attn.py', f'{FOLDER}/src/data.py')}, Haiku {haiku.__version__}"
 
 
 def row(case, theirs, ours, difference, unit="relative", tolerance=1e-5, note=""):
