@@ -155,7 +155,7 @@ def cases(checkout):
     )
 
     sample = jax.jit(jax.vmap(lambda key: task.sample(key=key)))(jax.random.split(jax.random.key(2), BATCH))
-    x, w, y = fresh.sample_batch(1)
+    x, _, y = fresh.sample_batch(1)
     for case, ours, there in (
         ("mean of the labels' squares", sample.y**2, y**2),
         ("mean of the labels' fourth powers", sample.y**4, y**4),
