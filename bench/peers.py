@@ -2,11 +2,11 @@
 
     .venv/bin/python bench/peers.py [--only NAME ...] [--checkout NAME=DIR ...]
 
-A peer is a file of ``bench/peers/``: ``PEER``, "owner/repository" or a package; ``VERSION()`` or ``VERSION(checkout)``,
-the text of its version; and ``cases(checkout)``, which yields dicts of ``FIELDS``. ``checkout`` is the path of a clone,
-None for a package. ``ours`` begins with a public name, ``theirs`` has the names of the peer. A difference beyond the
-tolerance needs a note that says whose answer is wrong, or why the two differ. Each file runs in a process of its own;
-a peer that is not there is left out, and its record stays as it is.
+A peer is a file of ``bench/peers/``: ``PEER``, "owner/repository" or a package; ``VERSION()`` of a package, or
+``VERSION(checkout)`` of a clone, the text of its version; and ``cases(checkout)``, which yields dicts of ``FIELDS``.
+``checkout`` is the path of the clone, None for a package. ``ours`` begins with a public name, ``theirs`` has the names
+of the peer. A difference beyond the tolerance needs a note that says whose answer is wrong, or why the two differ. Each
+file runs in a process of its own; a peer that is not there is left out, and its record stays as it is.
 """
 
 import argparse
@@ -59,13 +59,14 @@ def unexplained(rows):
 def measure(path, checkout):
     """The record of a peer."""
     module = runpy.run_path(str(path))
-    if checkout is None and "/" in module["PEER"]:
-        raise ModuleNotFoundError(f"expected a clone of {module['PEER']}")
     about = module["VERSION"]
-    text = about(checkout) if inspect.signature(about).parameters else about()
+    clone = bool(inspect.signature(about).parameters)
+    if clone and checkout is None:
+        raise ModuleNotFoundError(f"expected a clone of {module['PEER']}")
+    text = about(checkout) if clone else about()
     rows = [row(case) for case in module["cases"](checkout)]
     origin = {"date": datetime.now(UTC).date().isoformat(), "package": version("icl-lab")}
-    return {"peer": module["PEER"], "version": text, **origin, "rows": rows}
+    return {"peer": module["PEER"], "version": text, "clone": clone, **origin, "rows": rows}
 
 
 def main():

@@ -67,7 +67,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def measured(name: str, record: Mapping[str, Any]) -> str:
     """The table of one peer, and a line that says of which versions, when, and with which command."""
-    option = f" --checkout {name}=DIR" if "/" in record["peer"] else ""
+    option = f" --checkout {name}=DIR" if record["clone"] else ""
     versions = f"`{record['peer']}`, {record['version']}, beside icl-lab {record['package']}"
     return (
         f"*Measured*: {versions} on {record['date']},\n"

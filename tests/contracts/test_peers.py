@@ -109,6 +109,7 @@ def test_the_page_shows_the_rows_of_the_records_and_no_others(make_peers):
     shown = re.findall(r"^\|.*\| (?:\*\*not )?equal(?:\*\*)?(?:: .*)? \|$", page, re.MULTILINE)
     expected = [line for name in records for line in make_peers.table(records[name]["rows"]).splitlines()[2:]]
     assert sorted(shown) == sorted(expected)
+    assert len(shown) == sum(len(found["rows"]) for found in records.values())
     for name, found in records.items():
         assert page.count(f"`bench/peers.py --only {name}") == 1
         assert f"| `{found['peer']}` | {found['version']} | {len(found['rows'])} |" in page

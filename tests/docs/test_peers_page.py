@@ -18,7 +18,7 @@ ROWS = [
     row('get_model("ridge", lam=0.25)', 2e-9),
     row('get_model("mmse")', 4.7, unit="standard errors", tolerance=3.0, note="theirs | has no limit"),
 ]
-RECORD = {"peer": "a/b", "version": "1.2", "date": "2026-01-02", "package": "0.3.0", "rows": ROWS}
+RECORD = {"peer": "a/b", "version": "1.2", "clone": True, "date": "2026-01-02", "package": "0.3.0", "rows": ROWS}
 TEMPLATE = """# Title
 
 <!-- summary -->
@@ -58,7 +58,7 @@ def test_the_table_says_what_is_not_equal_and_why():
 
 
 def test_a_peer_that_no_section_names_has_a_section_of_its_own():
-    page = make_peers.page(TEMPLATE, {"more": RECORD | {"peer": "package"}})
+    page = make_peers.page(TEMPLATE, {"more": RECORD | {"peer": "package", "clone": False}})
     assert page.count("| not compared |") == 4
     assert "## package\n\n*Measured*: `package`, 1.2" in page
     assert "by `bench/peers.py --only more`." in page
