@@ -74,6 +74,7 @@ def test_thinned_draws_are_every_third_move_after_the_warm_up(sampler):
     third = posterior_draws(loss, AT, sampler=sampler(warm_up=20, draws=8, thinning=3), **HOW)
     np.testing.assert_allclose(third.parameters, every.parameters[:, 2::3], atol=1e-6)
     np.testing.assert_allclose(third.losses, every.losses[:, 2::3], atol=1e-6)
+    np.testing.assert_array_equal(third.parameters[:, -1], third.chains.last)  # no draw is a move early
     if sampler is not NUTS:
         np.testing.assert_allclose(third.chains.acceptance, every.chains.acceptance, rtol=1e-5)
 
