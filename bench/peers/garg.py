@@ -133,7 +133,8 @@ def moments(peer):
     yield "noise", noisy, ours(noise=0.25), "LinearRegression(noise_variance=)", last
     noisy = task("noisy_linear_regression", noise_std=1, renormalize_ys=True)
     rescaled = ours(weights=GaussianWeights(shrunk), noise=shrunk)
-    yield "noise, labels rescaled to variance d", noisy, rescaled, "LinearRegression, weights and noise over 1 + 1/d", last
+    name = "LinearRegression, weights and noise over 1 + 1/d"
+    yield "noise, labels rescaled to variance d", noisy, rescaled, name, last
     relu = task("relu_2nn_regression", hidden_layer_size=8)
     yield "ReLU networks", relu, NetworkRegression(DIM, LENGTH, hidden=8), "NetworkRegression", last
     yield "decision trees", task("decision_tree", depth=3), TreeRegression(DIM, LENGTH, depth=3), "TreeRegression", last
