@@ -214,7 +214,7 @@ class Attention(eqx.Module):
             visible = visible & (at[:, None] - layout.place[: layout.keys] < self.window)
         q, k, v = (part.reshape(-1, of, dim) for part, of in zip((q, k, v), counts, strict=True))
         if self.biases is not None:
-            q, k, v = (part + bias[None] for part, bias in zip((q, k, v), self.biases, strict=False))
+            q, k, v = (part + bias[None] for part, bias in zip((q, k, v), self.biases[:3], strict=True))
         if self.rotary is not None:
             q, k = record("unrotated_queries", q), record("unrotated_keys", k)
             q, k = rotated(q, at, self.rotary), rotated(k, layout.place[: layout.keys], self.rotary)
@@ -225,7 +225,7 @@ class Attention(eqx.Module):
         pattern = record("pattern", self._pattern(scores, visible, count))
         values = record("heads", jnp.einsum("hij,jhd->ihd", pattern, v))
         y = product(values.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
-        return y if self.biases is None or self.biases.output is None else y + self.biases.output[None]
+        return y if self.biases is None or (bias := self.biases.output) is None else y + bias[None]
 
     def _scores(self, q: Array, k: Array) -> Array:
         if self.similarity is None:

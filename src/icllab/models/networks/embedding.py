@@ -290,11 +290,12 @@ class Embedding(eqx.Module):
     def __call__(self, prompt: Any) -> tuple[Float[Array, "token width"], Layout]:
         """The embedded tokens and their layout."""
         layout = self.arrangement.layout(prompt.positions)
-        rows = isinstance(self.arrangement, Tokens) and self.arrangement.vocabulary >= LOOKED_UP
-        if rows and self.projection is not None and self.positions != "one_hot":
-            tokens, projection = self.arrangement.looked_up(prompt, self.projection), None
+        arrangement, projection = self.arrangement, self.projection
+        large = isinstance(arrangement, Tokens) and arrangement.vocabulary >= LOOKED_UP and self.positions != "one_hot"
+        if isinstance(arrangement, Tokens) and projection is not None and large:
+            tokens, projection = arrangement.looked_up(prompt, projection), None
         else:
-            tokens, projection = self.arrangement.tokens(prompt), self.projection
+            tokens = arrangement.tokens(prompt)
         if self.positions in ("learned", "one_hot") and self.length is not None and prompt.length > self.length:
             hint = "build the model with a larger length"
             raise expected("prompt", f"at most {self.length} examples before the query", prompt.length, hint)
