@@ -4,6 +4,7 @@ import json
 import math
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,18 @@ from icllab.core.errors import EnvironmentFault, InputError, expected, install_c
 
 SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
 DEFLATE = 1032  # no deflated byte becomes more bytes than this
-DAMAGED = (ValueError, OSError, EOFError, KeyError, IndexError, OverflowError, MemoryError, RecursionError, TypeError)
+DAMAGED = (
+    zlib.error,
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+)
 
 
 class TensorFile(NamedTuple):
