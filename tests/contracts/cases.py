@@ -228,6 +228,9 @@ MODELS = {
     "transformer_parallel": lambda: _transformer(
         Interleaved(), mlp=(8,), norm="pre", norm_kind="rms", parallel=True, bias=True, window=3, positions="rotary"
     ),
+    "transformer_grouped": lambda: _transformer(
+        Interleaved(), mlp=(8,), norm="pre", gated=True, mlp_bias=False, bias="qkv", kv_heads=1, nonlinearity="silu"
+    ),
     "multi_head": lambda: MultiHeadLinearAttention.init(
         dim=4, layers=2, heads=2, rank=2, std=0.5, sign=1, answers="every", normalised=True, **_PREFIX, key=KEY
     ),

@@ -48,6 +48,7 @@ __all__ = [
     "ablated",
     "edited",
     "from_torch",
+    "pretrained",
     "reduced",
 ]
 __getattr__, __dir__ = attach(__name__)

@@ -138,8 +138,10 @@ def test_a_perceptron_is_its_layers(getkey):
 def test_an_unknown_activation_is_answered_with_the_nearest(getkey):
     with pytest.raises(InputError, match="unknown activation 'gelo'; did you mean 'gelu'"):
         activation("gelo")
-    with pytest.raises(InputError, match="unknown activation 'sin'; known: exact_gelu, gelu, linear, relu, tanh"):
-        Perceptron(1, (), 1, nonlinearity="sin", key=getkey())
+    with pytest.raises(
+        InputError, match="unknown activation 'cosh'; known: exact_gelu, gelu, linear, relu, silu, tanh"
+    ):
+        Perceptron(1, (), 1, nonlinearity="cosh", key=getkey())
 
 
 def test_numbers_of_two_precisions_are_promoted_as_by_a_matrix_product():

@@ -17,6 +17,7 @@ from icllab.diagnostics.contexts.lens import residual_stream
 from icllab.models import BlockOptions, Interleaved, Joined, Prefixed, Tokens, Transformer, edited
 from icllab.models.contexts.prefixes import after
 from icllab.models.networks.attention import Rotary
+from icllab.models.networks.dense import GatedPerceptron
 from icllab.models.networks.norms import LayerNorm, RMSNorm
 from icllab.models.networks.parameters import parameter_count
 from icllab.models.networks.transformer import TiedReadout
@@ -96,18 +97,25 @@ def attended(a, layout, seen):
         q, k, v = (part + numbers(bias) for part, bias in zip((q, k, v), a.biases[:3], strict=True))
     if a.rotary:
         q, k = (turned(part, layout.place, a.rotary) for part in (q, k))
+    k, v = (part[:, np.arange(q.shape[1]) // (q.shape[1] // part.shape[1])] for part in (k, v))
     visible = layout.visible & (layout.place[:, None] - layout.place < (a.window or np.inf))
     pattern = np.where(visible, np.exp(a.scale * np.einsum("ihd,jhd->hij", q, k)), 0)
     pattern = pattern / np.maximum(pattern.sum(axis=2, keepdims=True), 1e-300)
     y = np.einsum("hij,jhd,hdw->iw", pattern, v, numbers(a.output))
-    return y + numbers(a.biases.output) if a.biases else y
+    return y if a.biases is None or a.biases.output is None else y + numbers(a.biases.output)
+
+
+def affine(layer, seen):
+    return seen @ numbers(layer.weight) + (0 if layer.bias is None else numbers(layer.bias))
 
 
 def dense(mlp, seen):
     *inner, last = mlp.layers
+    if isinstance(mlp, GatedPerceptron):
+        return affine(last, np.maximum(affine(mlp.gate, seen), 0) * affine(inner[0], seen))
     for layer in inner:
-        seen = np.maximum(seen @ numbers(layer.weight) + numbers(layer.bias), 0)
-    return seen @ numbers(last.weight) + numbers(last.bias)
+        seen = np.maximum(affine(layer, seen), 0)
+    return affine(last, seen)
 
 
 def by_formula(model, prompt):
@@ -165,6 +173,12 @@ def test_rotary_positions_and_layer_norm_train_on_item_label_prompts(arrangement
             {"norm": "pre", "parallel": True, "bias": True, "positions": "rotary", "head_dim": 6}
             | {"rotary": Rotary(base=50.0, dim=4)},
         ),
+        (
+            Interleaved(),
+            {"norm": "pre", "gated": True, "mlp_bias": False, "bias": "qkv", "heads": 4, "kv_heads": 2}
+            | {"positions": "rotary", "head_dim": 4},
+        ),
+        (joined(), {"norm": "pre", "gated": True, "heads": 4, "kv_heads": 1, "width": 8}),
     ],
 )
 def test_it_is_its_formula(arrangement, fields, prompt):
@@ -305,6 +319,9 @@ def test_published_configurations(prompt):
         ({"norm": "batch"}, "unknown norm 'batch'; known: none, post, pre"),
         ({"layers": 0}, "layers: expected an integer of at least 1, got 0"),
         ({"heads": 3}, "heads: expected a divisor of the width 8, got 3"),
+        ({"heads": 4, "kv_heads": 3}, "kv_heads: expected a divisor of the 4 heads, got 3"),
+        ({"gated": True, "mlp": (5, 4)}, r"mlp: expected one hidden layer, \(width,\), which has a gate, got \(5, 4\)"),
+        ({"bias": "kv"}, "bias: expected True or False, got 'kv'"),
         ({"nonlinearity": "gelo"}, "unknown activation 'gelo'"),
     ],
 )
@@ -373,3 +390,38 @@ def test_a_tied_transformer_goes_on_from_its_store_to_the_same_bits(tmp_path):
         leaves = jax.tree.leaves(eqx.filter(run.members.member(0), eqx.is_array))
         for leaf, value in zip(leaves, wanted, strict=True):
             np.testing.assert_array_equal(leaf, value)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_large_vocabulary_is_looked_up(monkeypatch, bias):
+    """The same numbers as the product with unit vectors, and the same gradients; ids of another vocabulary are NaN."""
+    model = with_normal_weights(lambda: initialised(Tokens(7, tied=True), dim=7, positions="rotary"), seed=1)
+    if not bias:
+        model = eqx.tree_at(lambda m: (m.embedding.projection.bias, m.readout.bias), model, (None, None))
+    ids = np.array([3, 1, 3, 6, 0], np.int32)
+
+    def answers(ids):
+        prompt = TokenPrompt(jnp.asarray(ids))
+        value, gradient = eqx.filter_jit(eqx.filter_value_and_grad(lambda m: jnp.sum(jnp.sin(m(prompt)))))(model)
+        return [value, *jax.tree.leaves(gradient)]
+
+    theirs = answers(ids)
+    logits = model.logits(ids[:-1])
+    monkeypatch.setattr("icllab.models.networks.embedding.LOOKED_UP", 7)
+    for ours, other in zip(answers(ids), theirs, strict=True):
+        np.testing.assert_allclose(ours, other, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(model.trace(TokenPrompt(jnp.asarray(ids))).prediction.shape, logits.shape)
+    traced = jax.jit(lambda ids: model(TokenPrompt(ids)))(jnp.asarray([7, 1, 2], jnp.int32))
+    assert np.isnan(traced).all(axis=1).tolist() == [True, True]
+
+
+def test_logits_of_ids():
+    model = small(Tokens(7), dim=7, positions="learned", length=4)
+    ids = [3, 1, 6]
+    np.testing.assert_allclose(model.logits(ids), model(TokenPrompt(jnp.array([*ids, 0], jnp.int32))), rtol=1e-12)
+    with pytest.raises(InputError, match="ids at 1: expected an id from 0 to 6, a vocabulary of 7, got 7"):
+        model.logits([0, 7])
+    with pytest.raises(InputError, match="ids: expected a sequence of token ids, got 'float64 of shape"):
+        model.logits([0.5])
+    with pytest.raises(InputError, match="model: expected one of token ids"):
+        small().logits([0])

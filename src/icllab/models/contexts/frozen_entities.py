@@ -126,8 +126,8 @@ class FrozenEntities(eqx.Module):
             cls(
                 entities=stream[frozen : layout.keys],
                 queries=queries[is_query, head] * attention.scale,
-                keys=keys[:, head],
-                values=values[:, head] @ output,
+                keys=keys[:, head // attention.group],
+                values=values[:, head // attention.group] @ output,
                 visible=jnp.asarray(visible),
                 frozen=frozen,
             )

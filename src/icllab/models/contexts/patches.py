@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of
 from icllab.core.views import fields_html, fields_repr
 from icllab.models.contexts.weight_changes import WeightChange, best_change
-from icllab.models.networks.dense import Dense
+from icllab.models.networks.dense import Dense, Perceptron
 from icllab.models.networks.transformer import Block, Transformer
 
 
@@ -161,6 +161,8 @@ def _first(block: Block) -> Dense:
         raise expected("model", "dense layers in every block", "attention only", "BlockOptions(mlp=(...,))")
     if block.parallel:
         raise expected("model", "dense layers that read the stream after attention", "parallel ones", "parallel=False")
+    if not isinstance(block.mlp, Perceptron) or block.mlp.layers[0].bias is None:
+        raise expected("model", "dense layers with biases, without a gate", kind_of(block.mlp))
     return block.mlp.layers[0]
 
 

@@ -70,24 +70,25 @@ class Rotary:
 
 
 class Biases(NamedTuple):
-    """Biases of an attention layer: of queries, keys and values [head, dim], and of what it adds [width]."""
+    """Biases of an attention layer: of queries, keys and values [head, dim], and of what it adds [width] or None."""
 
     query: Float[Array, "head dim"]
-    key: Float[Array, "head dim"]
-    value: Float[Array, "head dim"]
-    output: Float[Array, " width"]
+    key: Float[Array, "kv_head dim"]
+    value: Float[Array, "kv_head dim"]
+    output: Float[Array, " width"] | None
 
 
 class Attention(eqx.Module):
     r"""Attention of the tokens of a layout over each other.
 
     Weights are drawn from :math:`N(0, \sigma^2)`; :math:`\sigma^2` is one over the number of inputs unless ``std``
-    is given. Biases start at zero.
+    is given. Biases start at zero. With ``kv_heads`` < ``heads``, consecutive heads share keys and values in groups of
+    ``heads / kv_heads`` [Ainslie23].
 
     Attributes:
         query: :math:`W_Q`.
-        key: :math:`W_K`.
-        value: :math:`W_V`.
+        key: :math:`W_K`, for each head of keys and values.
+        value: :math:`W_V`, likewise.
         output: :math:`W_O`.
         weighting: A name of :data:`~icllab.core.kernels.NAMES` or an elementwise function of the scores.
         similarity: A function ``(query, key) -> score`` of two vectors, or None for ``scale`` times their product.
@@ -97,12 +98,12 @@ class Attention(eqx.Module):
         window: A token sees only this many of the last tokens, itself among them; None: all that the layout allows.
         biases: Biases of queries, keys, values [head, dim] and of the output [width]; None: there are none.
 
-    Source: the rotation of queries and keys [Su24].
+    Source: the rotation of queries and keys [Su24], shared keys and values [Ainslie23].
     """
 
     query: Float[Array, "width head dim"]
-    key: Float[Array, "width head dim"]
-    value: Float[Array, "width head dim"]
+    key: Float[Array, "width kv_head dim"]
+    value: Float[Array, "width kv_head dim"]
     output: Float[Array, "head dim width"]
     weighting: Weighting = eqx.field(static=True)
     similarity: Similarity | None = eqx.field(static=True)
@@ -124,7 +125,8 @@ class Attention(eqx.Module):
         normalisation: str = "none",
         rotary: Rotary | None = None,
         window: int | None = None,
-        bias: bool = False,
+        bias: bool | str = False,
+        kv_heads: int | None = None,
         std: float | None = None,
         output_std: float | None = None,
         key: PRNGKeyArray,
@@ -146,7 +148,12 @@ class Attention(eqx.Module):
             rotary.require_head(dim)
         if window is not None:
             require_integer("window", window)
-        require_flag("bias", bias)
+        if not (isinstance(bias, str) and bias == "qkv"):
+            require_flag("bias", bias)
+        kv_heads = heads if kv_heads is None else kv_heads
+        require_integer("kv_heads", kv_heads)
+        if heads % kv_heads:
+            raise expected("kv_heads", f"a divisor of the {heads} heads", kv_heads)
         if scale is not None:
             Domain(text="a finite number, or None for one over the root of dim").require_scalar("scale", scale)
         require_spread("std", std)
@@ -156,8 +163,8 @@ class Attention(eqx.Module):
         spread = float(width**-0.5) if std is None else std
         of_output = float((heads * dim) ** -0.5) if output_std is None else output_std
         self.query = spread * jax.random.normal(of_q, (width, heads, dim))
-        self.key = spread * jax.random.normal(of_k, (width, heads, dim))
-        self.value = spread * jax.random.normal(of_v, (width, heads, dim))
+        self.key = spread * jax.random.normal(of_k, (width, kv_heads, dim))
+        self.value = spread * jax.random.normal(of_v, (width, kv_heads, dim))
         self.output = of_output * jax.random.normal(of_o, (heads, dim, width))
         self.weighting = weighting
         self.similarity = similarity
@@ -165,7 +172,13 @@ class Attention(eqx.Module):
         self.normalisation = normalisation
         self.rotary = rotary
         self.window = window
-        self.biases = Biases(*(jnp.zeros((heads, dim)) for _ in range(3)), output=jnp.zeros(width)) if bias else None
+        of_qkv = (jnp.zeros((count, dim)) for count in (heads, kv_heads, kv_heads))
+        self.biases = Biases(*of_qkv, output=None if bias == "qkv" else jnp.zeros(width)) if bias else None
+
+    @property
+    def group(self) -> int:
+        """Number of heads that share keys and values: head h has those of ``h // group``."""
+        return self.query.shape[1] // self.key.shape[1]
 
     def __call__(
         self,
@@ -178,14 +191,18 @@ class Attention(eqx.Module):
 
         ``record`` sees ``queries``, ``keys`` and ``values`` [token, head, dim], ``scores`` (before the mask) and
         ``pattern`` [head, token, key], ``heads`` [token, head, dim]; the sum over heads is the result. With ``rotary``
-        queries and keys are the turned ones, and ``unrotated_queries``, ``unrotated_keys`` come before them.
+        queries and keys are the turned ones, and ``unrotated_queries``, ``unrotated_keys`` come before them. Keys and
+        values have a row for each head of their own; scores and patterns, for each head of queries.
         """
         width, heads, dim = self.query.shape
         visible, count = layout.visible, layout.examples
         keys = x[: layout.keys]
-        parts = [w.reshape(width, heads * dim) for w in (self.query, self.key, self.value)]
+        counts = heads, self.key.shape[1], self.key.shape[1]
+        weights = zip((self.query, self.key, self.value), counts, strict=True)
+        parts = [w.reshape(width, of * dim) for w, of in weights]
         if rows is None and layout.keys == len(visible):
-            q, k, v = jnp.split(product(x, jnp.concatenate(parts, axis=1)), 3, axis=1)
+            ends = counts[0] * dim, (counts[0] + counts[1]) * dim
+            q, k, v = jnp.split(product(x, jnp.concatenate(parts, axis=1)), ends, axis=1)
             at = layout.place
         else:
             rows = slice(None) if rows is None else rows
@@ -195,18 +212,20 @@ class Attention(eqx.Module):
         visible = visible[:, : layout.keys]
         if self.window is not None:
             visible = visible & (at[:, None] - layout.place[: layout.keys] < self.window)
-        q, k, v = (part.reshape(-1, heads, dim) for part in (q, k, v))
+        q, k, v = (part.reshape(-1, of, dim) for part, of in zip((q, k, v), counts, strict=True))
         if self.biases is not None:
-            q, k, v = (part + bias[None] for part, bias in zip((q, k, v), self.biases, strict=False))
+            q, k, v = (part + bias[None] for part, bias in zip((q, k, v), self.biases[:3], strict=True))
         if self.rotary is not None:
             q, k = record("unrotated_queries", q), record("unrotated_keys", k)
             q, k = rotated(q, at, self.rotary), rotated(k, layout.place[: layout.keys], self.rotary)
         q, k, v = record("queries", q), record("keys", k), record("values", v)
+        if self.group > 1:
+            k, v = (jnp.repeat(part, self.group, axis=1) for part in (k, v))
         scores = record("scores", self._scores(q, k))
         pattern = record("pattern", self._pattern(scores, visible, count))
         values = record("heads", jnp.einsum("hij,jhd->ihd", pattern, v))
         y = product(values.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
-        return y if self.biases is None else y + self.biases.output[None]
+        return y if self.biases is None or (bias := self.biases.output) is None else y + bias[None]
 
     def _scores(self, q: Array, k: Array) -> Array:
         if self.similarity is None:

@@ -110,6 +110,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": ELEMENTWISE["relu"],
     "gelu": jax.nn.gelu,
     "exact_gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "silu": jax.nn.silu,
     "tanh": jnp.tanh,
 }
 
@@ -162,6 +163,7 @@ class Perceptron(eqx.Module):
         nonlinearity: str | Callable[[Array], Array],
         std: float | None = None,
         last_std: float | None = None,
+        bias: bool = True,
         key: PRNGKeyArray,
     ):
         activation(nonlinearity)
@@ -171,7 +173,7 @@ class Perceptron(eqx.Module):
         keys = jax.random.split(key, len(widths) - 1)
         stds = [std] * (len(keys) - 1) + [std if last_std is None else last_std]
         self.layers = tuple(
-            Dense(a, b, std=s, key=k) for a, b, s, k in zip(widths[:-1], widths[1:], stds, keys, strict=True)
+            Dense(a, b, bias=bias, std=s, key=k) for a, b, s, k in zip(widths[:-1], widths[1:], stds, keys, strict=True)
         )
         self.nonlinearity = nonlinearity
 
@@ -183,3 +185,48 @@ class Perceptron(eqx.Module):
         for i, layer in enumerate(self.layers[:-1]):
             x = record(f"hidden{i}", phi(layer(x)))
         return self.layers[-1](x)
+
+
+class GatedPerceptron(eqx.Module):
+    r"""One hidden layer that is multiplied by a gate; with ``"silu"``, SwiGLU.
+
+    .. math:: x \mapsto W_2\, \big( \phi(x W_g + b_g) \odot (x W_1 + b_1) \big) + b_2
+
+    Attributes:
+        gate: :math:`W_g, b_g`.
+        layers: :math:`W_1, b_1` and :math:`W_2, b_2`.
+        nonlinearity: :math:`\phi`, a name of :data:`ACTIVATIONS` or a function.
+
+    Source: [Shazeer20].
+    """
+
+    gate: Dense
+    layers: tuple[Dense, Dense]
+    nonlinearity: str | Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        inner: int,
+        hidden: int,
+        outer: int,
+        *,
+        nonlinearity: str | Callable[[Array], Array],
+        std: float | None = None,
+        last_std: float | None = None,
+        bias: bool = True,
+        key: PRNGKeyArray,
+    ):
+        activation(nonlinearity)
+        require_key(key)
+        of_gate, of_first, of_last = jax.random.split(key, 3)
+        self.gate = Dense(inner, hidden, bias=bias, std=std, key=of_gate)
+        last = Dense(hidden, outer, bias=bias, std=std if last_std is None else last_std, key=of_last)
+        self.layers = Dense(inner, hidden, bias=bias, std=std, key=of_first), last
+        self.nonlinearity = nonlinearity
+
+    def __call__(
+        self, x: Float[Array, "*rows inner"], record: Callable[[str, Array], Array] = lambda _, value: value
+    ) -> Float[Array, "*rows outer"]:
+        """The map of every row; ``record`` sees ``gate`` after the nonlinearity, and the product as ``hidden0``."""
+        gate = record("gate", activation(self.nonlinearity)(self.gate(x)))
+        return self.layers[1](record("hidden0", gate * self.layers[0](x)))

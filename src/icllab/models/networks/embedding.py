@@ -22,6 +22,7 @@ from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.models.networks.dense import Dense, require_spread
 
 POSITIONS = ("none", "learned", "one_hot", "rotary")
+LOOKED_UP = 2048  # from this vocabulary on, rows of the table are looked up, which gives the same numbers
 
 
 class Layout(NamedTuple):
@@ -231,9 +232,18 @@ class Tokens(AbstractArrangement):
 
     def tokens(self, prompt: TokenPrompt) -> Float[Array, "token feature"]:
         """All but the last token, which is the last answer; NaN for an id that is traced and not of the vocabulary."""
-        ids = prompt.tokens[:-1]
-        valid = in_vocabulary("tokens", ids, self.vocabulary, PADDING)
+        ids, valid = self._ids(prompt)
         return jnp.where(valid[:, None], jax.nn.one_hot(ids, self.vocabulary), jnp.nan)
+
+    def looked_up(self, prompt: TokenPrompt, projection: Dense) -> Float[Array, "token width"]:
+        """The projection of :meth:`tokens`, from the rows of its table."""
+        ids, valid = self._ids(prompt)
+        rows = projection.weight[ids] if projection.bias is None else projection.weight[ids] + projection.bias[None]
+        return jnp.where(valid[:, None], rows, jnp.nan)
+
+    def _ids(self, prompt: TokenPrompt) -> tuple[Array, Array]:
+        ids = prompt.tokens[:-1]
+        return ids, in_vocabulary("tokens", ids, self.vocabulary, PADDING)
 
     def layout(self, positions: int) -> Layout:
         """A token for every position; all are read."""
@@ -307,15 +317,20 @@ class Embedding(eqx.Module):
     def __call__(self, prompt: Any) -> tuple[Float[Array, "token width"], Layout]:
         """The embedded tokens and their layout."""
         layout = self.arrangement.layout(prompt.positions)
-        tokens = self.arrangement.tokens(prompt)
+        arrangement, projection = self.arrangement, self.projection
+        large = isinstance(arrangement, Tokens) and arrangement.vocabulary >= LOOKED_UP and self.positions != "one_hot"
+        if isinstance(arrangement, Tokens) and projection is not None and large:
+            tokens, projection = arrangement.looked_up(prompt, projection), None
+        else:
+            tokens = arrangement.tokens(prompt)
         if self.positions in ("learned", "one_hot") and self.length is not None and prompt.length > self.length:
             hint = "build the model with a larger length"
             raise expected("prompt", f"at most {self.length} examples before the query", prompt.length, hint)
         if self.positions == "one_hot" and self.length is not None:
             codes = np.eye(self.arrangement.token_count(self.length))[layout.place]
             tokens = jnp.concatenate([tokens, jnp.asarray(codes, tokens.dtype)], axis=1)
-        if self.projection is not None:
-            tokens = self.projection(tokens)
+        if projection is not None:
+            tokens = projection(tokens)
         if self.table is not None:
             tokens = tokens + self.table[layout.place]
         return tokens, layout

@@ -15,15 +15,18 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.domains import NON_NEGATIVE
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
+from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.core.vocabularies import in_vocabulary
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.attention import Attention, Rotary, Similarity, Weighting
-from icllab.models.networks.dense import Dense, Perceptron, product, require_widths
-from icllab.models.networks.embedding import AbstractArrangement, Embedding, Interleaved, Joined, Layout
+from icllab.models.networks.dense import Dense, GatedPerceptron, Perceptron, product, require_widths
+from icllab.models.networks.embedding import AbstractArrangement, Embedding, Interleaved, Joined, Layout, Tokens
 from icllab.models.networks.norms import NORM_KINDS, Norm
 
 NORMS = ("none", "pre", "post")
@@ -41,7 +44,10 @@ class BlockOptions:
         epsilon: What is added to the variance, or the mean square, in a norm.
         parallel: Whether attention and dense layers read the same stream, as in GPT-J and GPT-NeoX.
         nonlinearity: Nonlinearity of the dense layers.
-        bias: Whether attention has biases. Dense layers have.
+        bias: Whether attention has biases; ``"qkv"``: all but the output's, as in Qwen2.
+        mlp_bias: Whether dense layers have.
+        gated: Whether the one hidden layer is multiplied by a gate: with ``nonlinearity="silu"``, SwiGLU.
+        kv_heads: Number of heads of keys and values, which groups of heads share; None: each has its own.
         head_dim: Dimension of a head; None: the width over ``heads``.
         weighting: As in :class:`~icllab.models.networks.attention.Attention`, and so are the next three.
         similarity: A function of a query and a key, or None for ``scale`` times their product.
@@ -51,7 +57,8 @@ class BlockOptions:
         rotary: The rotation of queries and keys, where the network's positions are ``"rotary"``.
 
     Raises:
-        InputError: A number or width is none, a norm is unknown, or a parallel block has post norms or no dense layers.
+        InputError: A number or width is none, a norm is unknown, a parallel block has post norms or no dense layers,
+            or a gate has not one hidden layer.
     """
 
     heads: int
@@ -66,7 +73,10 @@ class BlockOptions:
     norm_kind: str = "layer"
     epsilon: float = 1e-5
     parallel: bool = False
-    bias: bool = False
+    bias: bool | str = False
+    mlp_bias: bool = True
+    gated: bool = False
+    kv_heads: int | None = None
     window: int | None = None
     rotary: Rotary = field(default_factory=Rotary)
 
@@ -80,7 +90,10 @@ class BlockOptions:
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
         NON_NEGATIVE.require_scalar("epsilon", self.epsilon)
-        require_flag("parallel", self.parallel)
+        for name in ("parallel", "mlp_bias", "gated"):
+            require_flag(name, getattr(self, name))
+        if self.gated and (self.mlp is None or len(self.mlp) != 1):
+            raise expected("mlp", "one hidden layer, (width,), which has a gate", self.mlp, "or gated=False")
         if self.parallel and (self.norm == "post" or self.mlp is None):
             hint = "which would have no dense layers" if self.mlp is None else "whose norms come after each sum"
             raise expected("parallel", "False for a block " + hint, True)
@@ -107,7 +120,7 @@ class Block(eqx.Module):
     """
 
     attention: Attention
-    mlp: Perceptron | None
+    mlp: Perceptron | GatedPerceptron | None
     norms: tuple[Norm, ...]
     norm: str = eqx.field(static=True)
     parallel: bool = eqx.field(static=True)
@@ -137,6 +150,7 @@ class Block(eqx.Module):
             rotary=options.rotary if rotary else None,
             window=options.window,
             bias=options.bias,
+            kv_heads=options.kv_heads,
             std=std,
             output_std=smaller(width if options.head_dim is None else options.heads * options.head_dim),
             key=of_attention,
@@ -144,8 +158,11 @@ class Block(eqx.Module):
         mlp = None
         if options.mlp is not None:
             last = smaller(options.mlp[-1] if options.mlp else width)
-            fields = {"nonlinearity": options.nonlinearity, "std": std, "last_std": last}
-            mlp = Perceptron(width, options.mlp, width, **fields, key=of_mlp)
+            fields = {"nonlinearity": options.nonlinearity, "std": std, "last_std": last, "bias": options.mlp_bias}
+            if options.gated:
+                mlp = GatedPerceptron(width, options.mlp[0], width, **fields, key=of_mlp)
+            else:
+                mlp = Perceptron(width, options.mlp, width, **fields, key=of_mlp)
         norms = () if options.norm == "none" else options.norms(width, options.parts)
         return cls(attention, mlp, norms, options.norm, options.parallel)
 
@@ -174,12 +191,12 @@ class TiedReadout(eqx.Module):
     Source: [PressWolf17].
     """
 
-    bias: Float[Array, " token"]
+    bias: Float[Array, " token"] | None
 
     def __call__(self, x: Float[Array, "row width"], table: Float[Array, "token width"]) -> Float[Array, "row token"]:
         """The logits of every row."""
         y = product(x, table.T)
-        return y + jnp.broadcast_to(self.bias, y.shape)
+        return y if self.bias is None else y + jnp.broadcast_to(self.bias, y.shape)
 
 
 class Transformer(AbstractModel):
@@ -190,7 +207,7 @@ class Transformer(AbstractModel):
     attention and dense layers, unless these are parallel), ``block0.mlp.hidden0``, ``block0.mlp`` (what they add),
     ``block0`` (the stream after it); ``readout`` (the stream that is read); ``prediction``. Those of the last block
     have rows for the answering tokens only, keys and values excepted. Rotary positions add ``.unrotated_queries`` and
-    ``.unrotated_keys``.
+    ``.unrotated_keys``, gated layers ``.mlp.gate``.
 
     Attributes:
         embedding: Tokens, positions.
@@ -331,3 +348,22 @@ class Transformer(AbstractModel):
             return self.readout(stream, projection.weight[:outputs])
         y = self.readout(stream)
         return y[:, 0] if outputs is None else y
+
+    def logits(self, ids: Any) -> Float[Array, "position vocabulary"]:
+        """Logits of the token after each of ``ids``, a sequence of integers; compiled once for each length.
+
+        Raises:
+            InputError: The model answers no tokens, or an id is not of its vocabulary.
+        """
+        arrangement = self.embedding.arrangement
+        require_instance("model", arrangement, Tokens, "one of token ids, Transformer(Tokens(vocabulary), ...)")
+        ids = np.asarray(ids)
+        if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
+            raise expected("ids", "a sequence of token ids", f"{ids.dtype} of shape {ids.shape}")
+        in_vocabulary("ids", ids, arrangement.outputs or 0)
+        return _answers(self, TokenPrompt(jnp.asarray([*ids, 0], jnp.int32)))
+
+
+@eqx.filter_jit
+def _answers(model: Transformer, prompt: TokenPrompt) -> Array:
+    return model(prompt)

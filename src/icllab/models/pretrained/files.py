@@ -1,0 +1,140 @@
+"""Tensors of files that may lie: names, shapes and sizes are checked before memory is taken. Nothing is unpickled."""
+
+import json
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from icllab.core.errors import EnvironmentFault, InputError, expected, install_command
+
+SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
+DEFLATE = 1032  # no deflated byte becomes more bytes than this
+DAMAGED = (
+    zlib.error,
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+)
+
+
+class TensorFile(NamedTuple):
+    """Shapes of the tensors of files, and a function that reads one of them."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], np.ndarray]
+
+
+def missing_extra(error: ImportError) -> EnvironmentFault:
+    """The error for a package of the extra that is not installed."""
+    message = f"models.pretrained: expected the extra [pretrained], {error.name} is not installed"
+    return EnvironmentFault(f"{message}; {install_command('pretrained')}")
+
+
+def damaged(path: Path, reason: object) -> InputError:
+    """The error for a file that is not what it says."""
+    return InputError(f"{path.name}: expected a sound file, got one with {' '.join(str(reason).split())[:200]}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (*DAMAGED, UnicodeDecodeError) as error:
+        raise damaged(path, f"bad JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise damaged(path, f"{type(value).__name__} instead of a JSON object")
+    return value
+
+
+def as_default(name: str, array: np.ndarray) -> np.ndarray:
+    """The numbers in JAX's default type of floats; raise if that would round them."""
+    default = np.dtype(jnp.zeros(()).dtype)
+    if array.dtype.itemsize > default.itemsize:
+        hint = "jax.config.update('jax_enable_x64', True) keeps 64 bits"
+        raise expected(name, f"numbers that {default} holds", array.dtype.name, hint)
+    return array.astype(default, copy=False)
+
+
+def safetensors_files(paths: list[Path]) -> TensorFile:
+    """The tensors of one file, or of the shards of one model."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise missing_extra(error) from error
+    files, shapes = {}, {}
+    for path in paths:
+        try:
+            file = safe_open(path, "np")
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            of_file = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            types = {name: str(part.get_dtype()) for name, part in slices.items()}
+        except (SafetensorError, *DAMAGED) as error:
+            raise damaged(path, error) from error
+        for name, kind in types.items():
+            if kind not in SAFETENSORS_TYPES:
+                raise expected(f"dtype of {name}", ", ".join(SAFETENSORS_TYPES), kind)
+            if name in files:
+                raise damaged(path, f"the tensor {name!r} of another shard")
+            files[name] = file
+        shapes |= of_file
+
+    def read(name: str) -> np.ndarray:
+        return as_default(name, files[name].get_tensor(name))
+
+    return TensorFile(shapes, read)
+
+
+def npz_file(path: Path) -> tuple[TensorFile, str | None]:
+    """The tensors of an ``.npz`` file, and the text of its entry ``__config__``, if it has one."""
+    try:
+        archive = zipfile.ZipFile(path)
+        headers = {}
+        for entry in archive.infolist():
+            name = entry.filename.removesuffix(".npy")
+            if entry.file_size > DEFLATE * max(entry.compress_size, 1) or name in headers or entry.flag_bits & 1:
+                raise ValueError(f"an impossible entry {name!r}")
+            with archive.open(entry) as stream:
+                version = np.lib.format.read_magic(stream)
+                reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+                shape, _, dtype = reader[version](stream, max_header_size=10_000)
+                size = stream.tell() + math.prod(shape) * dtype.itemsize
+            if dtype.hasobject or min(shape, default=0) < 0 or size != entry.file_size:
+                raise ValueError(f"another size of {name!r} than its header says")
+            headers[name] = (entry, shape, dtype)
+        text = headers.pop("__config__", None)
+        if text is not None and (text[1] != () or text[2].kind != "U"):
+            raise ValueError("a __config__ that is no text")
+        configuration = None
+        if text is not None:
+            with archive.open(text[0]) as stream:
+                configuration = str(np.lib.format.read_array(stream, allow_pickle=False))
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, UnicodeDecodeError, *DAMAGED) as error:
+        raise damaged(path, error) from error
+    for name, (_, _, dtype) in headers.items():
+        if dtype.kind != "f" or not dtype.isnative:
+            raise expected(f"dtype of {name}", "float16, float32 or float64", str(dtype))
+
+    def read(name: str) -> np.ndarray:
+        with zipfile.ZipFile(path) as archive, archive.open(headers[name][0]) as stream:
+            try:
+                array = np.lib.format.read_array(stream, allow_pickle=False)
+                if stream.read(1):  # to the end, where the checksum is compared
+                    raise ValueError(f"more numbers in {name!r} than its header says")
+            except (zipfile.BadZipFile, struct.error, *DAMAGED) as error:
+                raise damaged(path, error) from error
+        return as_default(name, array)
+
+    return TensorFile({name: shape for name, (_, shape, _) in headers.items()}, read), configuration

@@ -1,0 +1,112 @@
+"""GGUF files: metadata and tensors, dequantised by the package ``gguf``.
+
+The header is read here and not by that package, which trusts its counts: one that lies makes it loop for ever.
+"""
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from icllab.core.errors import expected
+from icllab.models.pretrained.files import DAMAGED, TensorFile, as_default, damaged, missing_extra
+
+TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
+NUMBERS = dict(enumerate(("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "?"))) | {10: "<u8", 11: "<i8", 12: "<f8"}
+STRING, ARRAY = 8, 9
+
+
+class GGUF(NamedTuple):
+    """Metadata by key, and the tensors."""
+
+    metadata: dict[str, Any]
+    tensors: TensorFile
+
+
+class _Cursor:
+    """A place in a file, which no read passes the end of."""
+
+    def __init__(self, data: np.ndarray):
+        self.data, self.at = data, 0
+
+    def take(self, kind: str, count: int = 1) -> np.ndarray:
+        dtype = np.dtype(kind)
+        end = self.at + count * dtype.itemsize
+        if end > len(self.data):
+            raise ValueError(
+                f"{count} values of {dtype.itemsize} bytes where {len(self.data) - self.at} bytes are left"
+            )
+        values = self.data[self.at : end].view(dtype)
+        self.at = end
+        return values
+
+    def integer(self, kind: str) -> int:
+        return int(self.take(kind)[0])
+
+    def string(self) -> str:
+        return self.take("u1", self.integer("<u8")).tobytes().decode("utf-8")
+
+    def value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self.string()
+        if kind == ARRAY:
+            of, count = self.integer("<u4"), self.integer("<u8")
+            if of == STRING:
+                return [self.string() for _ in range(self.bounded(count, 8))]
+            return self.take(NUMBERS[of], count).tolist()
+        return self.take(NUMBERS[kind])[0].item()
+
+    def bounded(self, count: int, least: int) -> int:
+        """A count of things of at least so many bytes each; raise if the file is too short for them."""
+        if count * least > len(self.data) - self.at:
+            raise ValueError(f"a count of {count} where {len(self.data) - self.at} bytes are left")
+        return count
+
+
+def gguf_file(path: Path) -> GGUF:
+    """The metadata and the tensors of a GGUF file of version 2 or 3."""
+    try:
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+        from gguf.quants import dequantize
+    except ImportError as error:
+        raise missing_extra(error) from error
+    try:
+        cursor = _Cursor(np.memmap(path, np.uint8, "r").view(np.ndarray))
+        if cursor.take("u1", 4).tobytes() != b"GGUF" or cursor.integer("<u4") not in (2, 3):
+            raise ValueError("another beginning than GGUF of version 2 or 3")
+        tensors, entries = cursor.integer("<u8"), cursor.integer("<u8")
+        metadata = {}
+        for _ in range(cursor.bounded(entries, 12)):
+            key = cursor.string()
+            metadata[key] = cursor.value(cursor.integer("<u4"))
+        headers = []
+        for _ in range(cursor.bounded(tensors, 24)):
+            name, dims = cursor.string(), cursor.integer("<u4")
+            shape = tuple(int(n) for n in cursor.take("<u8", dims)[::-1])
+            headers.append((name, shape, GGMLQuantizationType(cursor.integer("<u4")), cursor.integer("<u8")))
+        alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"an alignment of {alignment}")
+        begin = -(-cursor.at // alignment) * alignment
+        places = {}
+        for name, shape, kind, offset in headers:
+            block, size = GGML_QUANT_SIZES[kind]
+            last = shape[-1] if shape else 1
+            rows = (*shape[:-1], last // block * size)
+            if last % block or name in places or begin + offset + math.prod(rows) > len(cursor.data):
+                raise ValueError(f"an impossible place or shape of {name!r}")
+            places[name] = (begin + offset, rows, kind)
+    except DAMAGED as error:
+        raise damaged(path, error) from error
+    for name, (_, _, kind) in places.items():
+        if kind.name not in TYPES:
+            raise expected(f"type of {name}", ", ".join(TYPES), kind.name)
+
+    def read(name: str) -> np.ndarray:
+        begin, rows, kind = places[name]
+        with np.errstate(all="ignore"):  # numbers of a file are its own business
+            values = dequantize(cursor.data[begin : begin + math.prod(rows)].reshape(rows), kind)
+        return as_default(name, np.asarray(values))
+
+    return GGUF(metadata, TensorFile({name: shape for name, shape, _, _ in headers}, read))

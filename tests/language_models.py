@@ -1,0 +1,225 @@
+"""Small language models with random weights: their files in each of the formats, and their formulas in NumPy."""
+
+import json
+
+import numpy as np
+from safetensors.numpy import save_file
+from scipy.special import erf, softmax
+
+VOCABULARY, WIDTH, HEADS, SHARED, DIM, INNER, LAYERS = 13, 32, 4, 2, 8, 64, 2
+GPT2 = {"model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": 9, "n_embd": WIDTH, "n_layer": LAYERS}
+GPT2 |= {"n_head": HEADS, "n_inner": INNER, "use_cache": True, "architectures": ["GPT2LMHeadModel"]}
+SIZES = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": LAYERS}
+SIZES |= {"num_attention_heads": HEADS}
+NEOX = {"model_type": "gpt_neox", **SIZES, "rotary_pct": 0.5, "rotary_emb_base": 100}
+LLAMA = {"model_type": "llama", **SIZES, "num_key_value_heads": SHARED, "rope_theta": 100.0, "rms_norm_eps": 1e-5}
+QWEN2 = {**LLAMA, "model_type": "qwen2", "tie_word_embeddings": True, "use_sliding_window": False}
+
+
+def shapes(config):
+    """Names and shapes of the tensors that transformers has."""
+    kind = config["model_type"]
+    if kind == "gpt2":
+        names = {"wte.weight": (VOCABULARY, WIDTH), "wpe.weight": (9, WIDTH)}
+        names |= {f"ln_f.{part}": (WIDTH,) for part in ("weight", "bias")}
+        layers = {"attn.c_attn": (WIDTH, 3 * WIDTH), "attn.c_proj": (WIDTH, WIDTH), "mlp.c_fc": (WIDTH, INNER)}
+        layers |= {"mlp.c_proj": (INNER, WIDTH), "ln_1": (WIDTH,), "ln_2": (WIDTH,)}
+        for i in range(LAYERS):
+            names |= {f"h.{i}.{name}.weight": shape for name, shape in layers.items()}
+            names |= {f"h.{i}.{name}.bias": shape[-1:] for name, shape in layers.items()}
+        return {f"transformer.{name}": shape for name, shape in names.items()}
+    if kind == "gpt_neox":
+        names = {"gpt_neox.embed_in.weight": (VOCABULARY, WIDTH), "embed_out.weight": (VOCABULARY, WIDTH)}
+        names |= {f"gpt_neox.final_layer_norm.{part}": (WIDTH,) for part in ("weight", "bias")}
+        layers = {"attention.query_key_value": (3 * WIDTH, WIDTH), "attention.dense": (WIDTH, WIDTH)}
+        layers |= {"mlp.dense_h_to_4h": (INNER, WIDTH), "mlp.dense_4h_to_h": (WIDTH, INNER)}
+        layers |= {"input_layernorm": (WIDTH,), "post_attention_layernorm": (WIDTH,)}
+        for i in range(LAYERS):
+            names |= {f"gpt_neox.layers.{i}.{name}.weight": shape for name, shape in layers.items()}
+            names |= {f"gpt_neox.layers.{i}.{name}.bias": shape[:1] for name, shape in layers.items()}
+        return names
+    names = {"model.embed_tokens.weight": (VOCABULARY, WIDTH), "model.norm.weight": (WIDTH,)}
+    names |= {} if config.get("tie_word_embeddings") else {"lm_head.weight": (VOCABULARY, WIDTH)}
+    layers = {"self_attn.q_proj": (HEADS * DIM, WIDTH), "self_attn.o_proj": (WIDTH, HEADS * DIM)}
+    layers |= {f"self_attn.{part}_proj": (SHARED * DIM, WIDTH) for part in "kv"}
+    layers |= {"mlp.gate_proj": (INNER, WIDTH), "mlp.up_proj": (INNER, WIDTH), "mlp.down_proj": (WIDTH, INNER)}
+    layers |= {"input_layernorm": (WIDTH,), "post_attention_layernorm": (WIDTH,)}
+    for i in range(LAYERS):
+        names |= {f"model.layers.{i}.{name}.weight": shape for name, shape in layers.items()}
+        if kind == "qwen2":
+            names |= {f"model.layers.{i}.self_attn.{p}_proj.bias": layers[f"self_attn.{p}_proj"][:1] for p in "qkv"}
+    return names
+
+
+def drawn(config):
+    rng = np.random.default_rng(0)
+    return {
+        name: (0.3 * rng.normal(size=shape) + 0.7 * (len(shape) == 1)).astype(np.float32)
+        for name, shape in shapes(config).items()
+    }
+
+
+def norm(x, scale, shift=None, epsilon=1e-5):
+    if shift is None:
+        return x / np.sqrt(np.mean(x**2, axis=1, keepdims=True) + epsilon) * scale
+    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + epsilon) * scale + shift
+
+
+def gelu(x, approximate):
+    if approximate:
+        return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return x / 2 * (1 + erf(x / np.sqrt(2)))
+
+
+def turned(x, base, dim):
+    """Pairs (c, c + dim/2) of the first coordinates [token, head, dim], as complex numbers."""
+    half = dim // 2
+    phases = np.exp(1j * np.arange(len(x))[:, None] * base ** (-np.arange(half) / half))[:, None]
+    pairs = (x[..., :half] + 1j * x[..., half:dim]) * phases
+    return np.concatenate([pairs.real, pairs.imag, x[..., dim:]], axis=-1)
+
+
+def attended(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(part, group, axis=1) for part in (k, v))
+    scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(q.shape[2])
+    pattern = softmax(np.where(np.tri(len(q), dtype=bool), scores, -np.inf), axis=-1)
+    return np.einsum("hij,jhd->ihd", pattern, v).reshape(len(q), -1)
+
+
+def logits(config, weights, ids):
+    """The formula of the family, every layer written out."""
+    w = {name: value.astype(np.float64) for name, value in weights.items()}
+    linear = lambda x, name: x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0)  # noqa: E731
+    both = lambda name: (w[f"{name}.weight"], w[f"{name}.bias"])  # noqa: E731
+    if config["model_type"] == "gpt2":
+        x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][: len(ids)]
+        for at in (f"transformer.h.{i}." for i in range(LAYERS)):
+            conv = lambda x, name, at=at: x @ w[f"{at}{name}.weight"] + w[f"{at}{name}.bias"]  # noqa: E731
+            qkv = np.split(conv(norm(x, *both(f"{at}ln_1")), "attn.c_attn"), 3, axis=1)
+            x = x + conv(attended(*(part.reshape(len(ids), HEADS, DIM) for part in qkv)), "attn.c_proj")
+            x = x + conv(gelu(conv(norm(x, *both(f"{at}ln_2")), "mlp.c_fc"), True), "mlp.c_proj")
+        return norm(x, *both("transformer.ln_f")) @ w["transformer.wte.weight"].T
+    if config["model_type"] == "gpt_neox":
+        x = w["gpt_neox.embed_in.weight"][ids]
+        for at in (f"gpt_neox.layers.{i}." for i in range(LAYERS)):
+            qkv = linear(norm(x, *both(f"{at}input_layernorm")), f"{at}attention.query_key_value")
+            q, k, v = np.moveaxis(qkv.reshape(len(ids), HEADS, 3, DIM), 2, 0)
+            attention = linear(attended(turned(q, 100, DIM // 2), turned(k, 100, DIM // 2), v), f"{at}attention.dense")
+            seen = x if config.get("use_parallel_residual", True) else x + attention
+            hidden = gelu(linear(norm(seen, *both(f"{at}post_attention_layernorm")), f"{at}mlp.dense_h_to_4h"), False)
+            x = x + attention + linear(hidden, f"{at}mlp.dense_4h_to_h")
+        return norm(x, *both("gpt_neox.final_layer_norm")) @ w["embed_out.weight"].T
+    x = w["model.embed_tokens.weight"][ids]
+    for at in (f"model.layers.{i}." for i in range(LAYERS)):
+        seen = norm(x, w[f"{at}input_layernorm.weight"])
+        q, k, v = (linear(seen, f"{at}self_attn.{p}_proj").reshape(len(ids), -1, DIM) for p in "qkv")
+        x = x + linear(attended(turned(q, 100, DIM), turned(k, 100, DIM), v), f"{at}self_attn.o_proj")
+        seen = norm(x, w[f"{at}post_attention_layernorm.weight"])
+        gate = linear(seen, f"{at}mlp.gate_proj")
+        x = x + linear(gate / (1 + np.exp(-gate)) * linear(seen, f"{at}mlp.up_proj"), f"{at}mlp.down_proj")
+    table = w["model.embed_tokens.weight" if config.get("tie_word_embeddings") else "lm_head.weight"]
+    return norm(x, w["model.norm.weight"]) @ table.T
+
+
+def interleaved(weight, heads):
+    """Rows of queries or keys in the order in which adjacent coordinates are pairs."""
+    return weight.reshape(heads, 2, DIM // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+GGUF_NAMES = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+GLASSLLM_NAMES = dict(
+    zip(
+        GGUF_NAMES,
+        ("norm1.gamma", "norm2.gamma", *(f"attn.W_{p}" for p in "QKVO"), "ffn.W1", "ffn.W3", "ffn.W2"),
+        strict=True,
+    )
+)
+TIED = {**LLAMA, "tie_word_embeddings": True}
+BPE = ["a", "b", "c", "ab", "Ġ", "Ġab"]
+EXTRA = {"llama.vocab_size": VOCABULARY, "llama.rope.dimension_count": DIM}
+
+
+def write_folder(folder, config, weights=None, *, shards=1):
+    weights = drawn(config) if weights is None else weights
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    names = list(weights)
+    files = {f"model-{i}.safetensors": names[i::shards] for i in range(shards)}
+    for file, part in files.items():
+        save_file({name: np.ascontiguousarray(weights[name]) for name in part}, folder / file)
+    if shards > 1:
+        places = {name: file for file, part in files.items() for name in part}
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    return folder
+
+
+def in_adjacent_pairs(weights):
+    heads = {"q_proj": HEADS, "k_proj": SHARED}
+    return {
+        name: interleaved(value, next(n for part, n in heads.items() if part in name))
+        if "q_proj" in name or "k_proj" in name
+        else value
+        for name, value in weights.items()
+    }
+
+
+def write_gguf(path, weights, *, kind="F32", architecture="llama", metadata=EXTRA):
+    from gguf import GGMLQuantizationType, GGUFWriter, quants
+
+    writer = GGUFWriter(path, architecture)
+    for name, value in (
+        ("context_length", 64),
+        ("embedding_length", WIDTH),
+        ("block_count", LAYERS),
+        ("feed_forward_length", INNER),
+        ("attention.head_count", HEADS),
+        ("attention.head_count_kv", SHARED),
+    ):
+        writer.add_uint32(f"{architecture}.{name}", value)
+    writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_float32(f"{architecture}.rope.freq_base", 100.0)
+    for name, value in metadata.items():
+        writer.add_uint32(name, value)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(BPE)
+    writer.add_token_merges(["a b", "Ġ ab"])
+    for name, value in weights.items():
+        parts = name.removeprefix("model.").split(".")
+        if parts[0] == "layers":
+            new = f"blk.{parts[1]}.{GGUF_NAMES['.'.join(parts[2:-1])]}.{parts[-1]}"
+        else:
+            new = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}[parts[0]] + ".weight"
+        of = GGMLQuantizationType[kind] if value.ndim == 2 else GGMLQuantizationType.F32
+        writer.add_tensor(new, quants.quantize(value, of), raw_dtype=of)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_glassllm(path, weights, **fields):
+    config = {"vocab_size": VOCABULARY, "d_model": WIDTH, "n_layers": LAYERS, "n_heads": HEADS, "n_kv_heads": SHARED}
+    config |= {"max_len": 64, "rope_base": 100.0, "eps": 1e-5, "init_std": 0.02, **fields}
+    arrays = {"__config__": np.array(json.dumps(config))}
+    for name, value in weights.items():
+        parts = name.removeprefix("model.").split(".")
+        if parts[0] == "layers":
+            new = f"blocks.{parts[1]}.{GLASSLLM_NAMES['.'.join(parts[2:-1])]}"
+        else:
+            new = {"embed_tokens": "E", "norm": "norm_f.gamma"}[parts[0]]
+        arrays[new] = value.T if "_proj" in name else value
+    np.savez_compressed(path, **arrays)
+    return path

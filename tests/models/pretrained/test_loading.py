@@ -1,0 +1,216 @@
+"""A model from a file is the function that the file says, and a file that lies is refused in one line."""
+
+import json
+import struct
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("safetensors")
+pytest.importorskip("gguf")
+
+import language_models as files
+from language_models import GPT2, LLAMA, NEOX, QWEN2, TIED, drawn
+
+from icllab.core.errors import InputError
+from icllab.core.prompt import TokenPrompt
+from icllab.models import pretrained
+from icllab.models.networks.parameters import parameter_count
+
+IDS = np.array([3, 1, 4, 1, 5, 12, 0])
+
+
+def require_logits(model, config, weights, tolerance=2e-5):
+    theirs = files.logits(config, weights, IDS)
+    np.testing.assert_allclose(model.logits(IDS), theirs, rtol=0, atol=tolerance * np.abs(theirs).max())
+
+
+CONFIGS = {
+    "gpt2": GPT2,
+    "gpt_neox": NEOX,
+    "gpt_neox in turn": {**NEOX, "use_parallel_residual": False},
+    "llama": {**LLAMA, "rope_scaling": {"rope_type": "default"}},
+    "llama tied": TIED,
+    "qwen2": QWEN2,
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_folder_is_the_function_of_its_formula(name, tmp_path):
+    config = CONFIGS[name]
+    weights = drawn(config)
+    model = pretrained.load(files.write_folder(tmp_path / "model", config, shards=2))
+    require_logits(model, config, weights)
+    assert parameter_count(model) == sum(value.size for value in weights.values())  # nothing folded, nothing added
+
+
+def test_old_names_masks_and_copies(tmp_path):
+    """GPT-2 on the hub has no prefix and stores its masks; a copy of the table beside a tied one is the table."""
+    weights = drawn(GPT2)
+    old = {name.removeprefix("transformer."): value for name, value in weights.items()}
+    old |= {"h.0.attn.bias": np.ones((1, 1, 9, 9), np.float32), "lm_head.weight": old["wte.weight"]}
+    require_logits(pretrained.load(files.write_folder(tmp_path / "old", GPT2, old)), GPT2, weights)
+    old["lm_head.weight"] = 2 * old["wte.weight"]
+    with pytest.raises(InputError, match=r"lm_head.weight: expected the table of the embedding, to which it is tied"):
+        pretrained.load(files.write_folder(tmp_path / "other", GPT2, old))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_gguf_has_rows_of_its_own_order(architecture, tmp_path):
+    config = TIED if architecture == "llama" else QWEN2
+    weights = drawn(config)
+    stored = files.in_adjacent_pairs(weights) if architecture == "llama" else weights
+    file = files.write_gguf(tmp_path / "model.gguf", stored, architecture=architecture, metadata={})
+    require_logits(pretrained.load(file), config, weights)
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+def test_quantised_numbers_are_those_of_the_package(kind, tmp_path):
+    from gguf import GGMLQuantizationType, quants
+
+    of = GGMLQuantizationType[kind]
+    weights = {
+        name: quants.dequantize(quants.quantize(value, of), of) if value.ndim == 2 else value
+        for name, value in drawn(TIED).items()
+    }
+    file = files.write_gguf(tmp_path / "model.gguf", files.in_adjacent_pairs(drawn(TIED)), kind=kind)
+    if kind in ("F16", "BF16", "Q8_0"):  # whose blocks are rows: the order of rows changes nothing
+        require_logits(pretrained.load(tmp_path), TIED, weights)
+    table = pretrained.load(file).embedding.projection.weight
+    np.testing.assert_array_equal(table, weights["model.embed_tokens.weight"])
+
+
+def test_glassllm(tmp_path):
+    weights = drawn(TIED)
+    file = files.write_glassllm(tmp_path / "model.npz", files.in_adjacent_pairs(weights))
+    require_logits(pretrained.load(file), TIED, weights)
+    with pytest.raises(InputError, match="unknown field 'dropout'"):
+        pretrained.load(files.write_glassllm(tmp_path / "other.npz", weights, dropout=0.1))
+
+
+def test_a_loaded_model_is_a_predictor_with_named_activations(tmp_path):
+    model = pretrained.load(files.write_folder(tmp_path / "model", LLAMA))
+    trace = model.trace(TokenPrompt(jax.numpy.asarray([*IDS, 0], jax.numpy.int32)))
+    shape = trace.activations["block1.attention.pattern"].shape
+    assert shape == (files.HEADS, len(IDS), len(IDS))
+    assert trace.activations["block0.attention.keys"].shape == (len(IDS), files.SHARED, files.DIM)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({**LLAMA, "logit_scale": 2.0}, "logit_scale: expected no field that is not understood, got 2.0"),
+        ({**LLAMA, "model_type": "mamba"}, "unknown model_type 'mamba'"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "yarn"}}, "rope_type: expected default, got 'yarn'"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "default", "factor": 8.0}}, "rope_scaling.factor: expected no such"),
+        ({**LLAMA, "hidden_act": "mish"}, "hidden_act: expected gelu_new"),
+        ({**LLAMA, "hidden_size": 2**40}, "model.embed_tokens.weight: expected a tensor of shape"),
+        ({**LLAMA, "num_hidden_layers": 10**12}, "num_hidden_layers: expected a number of layers for 21 tensors"),
+        ({**LLAMA, "num_hidden_layers": 3}, "model.layers.2.self_attn.q_proj.weight: expected a tensor of shape"),
+        ({**LLAMA, "num_hidden_layers": 1}, "model.layers.1.input_layernorm.weight: expected no tensor that is not"),
+        ({**LLAMA, "vocab_size": 13.0}, "vocab_size: expected an integer of at least 1, got 13.0"),
+        ({**LLAMA, "rms_norm_eps": "1e-6"}, "rms_norm_eps: expected a number, got '1e-6'"),
+        ({**QWEN2, "use_sliding_window": True}, "use_sliding_window: expected False, got True"),
+        ({**QWEN2, "layer_types": ["sliding_attention"]}, "layer_types: expected full_attention in each layer"),
+        ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: expected False"),
+        ({**GPT2, "n_head": 5}, "n_head: expected a divisor of the width 32, got 5"),
+        ({**NEOX, "rotary_pct": "half"}, "rotary_pct: expected a number, got 'half'"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(config, message, tmp_path):
+    known = {"llama": LLAMA, "qwen2": QWEN2, "gpt2": GPT2, "gpt_neox": NEOX}
+    folder = files.write_folder(tmp_path / "model", config, drawn(known.get(config["model_type"], LLAMA)))
+    with pytest.raises(InputError) as caught:
+        pretrained.load(folder)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_gguf_keys_that_are_not_understood(tmp_path):
+    for metadata, message in (
+        ({"llama.attention.sliding_window": 8}, "llama.attention.sliding_window: expected no key that is not"),
+        ({"llama.rope.dimension_count": 4}, "llama.rope.dimension_count: expected all 8 of a head, got 4"),
+        ({"llama.vocab_size": 12}, "llama.vocab_size: expected the rows of the embedding, 13, got 12"),
+    ):
+        with pytest.raises(InputError, match=message):
+            pretrained.load(files.write_gguf(tmp_path / "model.gguf", drawn(TIED), metadata=metadata))
+
+
+def test_sixty_four_bits_are_not_rounded_in_silence(tmp_path):
+    weights = {name: value.astype(np.float64) for name, value in drawn(TIED).items()}
+    folder = files.write_folder(tmp_path / "model", TIED, weights)
+    with pytest.raises(InputError, match=r"expected numbers that float32 holds, got 'float64'; .*jax_enable_x64"):
+        pretrained.load(folder)
+    with jax.enable_x64(True):
+        require_logits(pretrained.load(folder), TIED, weights, 1e-12)
+
+
+def test_paths(tmp_path):
+    with pytest.raises(InputError, match="path: expected a folder or a file that exists"):
+        pretrained.load(tmp_path / "none")
+    with pytest.raises(InputError, match=r"path: expected a folder with config.json, or with one .gguf or .npz file"):
+        pretrained.load(tmp_path)
+    (tmp_path / "model.bin").write_bytes(b"pickle")
+    with pytest.raises(InputError, match=r"path: expected a folder, a .gguf file or an .npz file, got 'model.bin'"):
+        pretrained.load(tmp_path / "model.bin")
+    folder = files.write_folder(tmp_path / "model", TIED, shards=2)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
+    with pytest.raises(InputError, match="weight_map: expected files in model"):
+        pretrained.load(folder)
+
+
+LIES = [0, 1, 255, 2**31, 2**40, 2**60, 2**64 - 1]
+
+
+def mutated(data, rng):
+    """Cut, with bytes changed, or with a number of eight bytes that is a lie; most often in the header."""
+    data = bytearray(data)
+    at = int(rng.integers(min(len(data) - 8, 2000 if rng.random() < 0.8 else len(data))))
+    match rng.integers(4):
+        case 0:
+            return bytes(data[:at])
+        case 1:
+            data[at : at + 8] = struct.pack("<Q", LIES[rng.integers(len(LIES))])
+        case 2:
+            data[at] ^= 1 << int(rng.integers(8))
+        case _:
+            data[at : at + 4] = rng.bytes(4)
+    return bytes(data)
+
+
+def require_an_answer(sources, count):
+    """Each mutated file loads or is refused in one line; nothing else happens."""
+    rng, refused = np.random.default_rng(0), 0
+    for i in range(count):
+        path, target = sources[i % len(sources)]
+        sound = target.read_bytes()
+        target.write_bytes(mutated(sound, rng))
+        try:
+            pretrained.load(path)
+        except InputError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+            refused += 1
+        finally:
+            target.write_bytes(sound)
+    return refused
+
+
+def written(folder):
+    """Paths to load, each with the file of it that is to be damaged."""
+    weights = drawn(TIED)
+    safe = files.write_folder(folder / "safe", TIED, weights)
+    gguf, npz = folder / "model.gguf", folder / "model.npz"
+    files.write_gguf(gguf, weights, kind="Q8_0")
+    files.write_glassllm(npz, weights)
+    names = ("model-0.safetensors", "config.json")
+    return [(gguf, gguf), (npz, npz), *((safe, safe / name) for name in names)]
+
+
+def test_a_damaged_file_is_one_line(tmp_path):
+    assert require_an_answer(written(tmp_path), 60) > 30
+
+
+@pytest.mark.slow
+def test_five_hundred_damaged_files(tmp_path):
+    assert require_an_answer(written(tmp_path), 500) > 250
