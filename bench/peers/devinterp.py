@@ -132,4 +132,4 @@ def _quadratic(their_sampler: Any) -> dict[str, Any]:
     note = f"{a:.3f} +- {a_error:.3f} and {b:.3f} +- {b_error:.3f}"
     distance = abs(a - b) / math.hypot(a_error, b_error)
     names = {"case": "coefficient of a quadratic", "theirs": "LLCEstimator", "ours": "diagnostics.posterior_draws"}
-    return names | {"difference": distance, "unit": "standard errors", "tolerance": 4.0, "note": note}
+    return names | {"difference": distance, "unit": "standard errors", "note": note}
