@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,20 +12,15 @@ from icllab.models.pretrained.assembly import unsaid
 from icllab.models.pretrained.families import gpt2, gpt_neox, llama
 
 # Of training, generation, the library and heads of other tasks; and precisions of what is computed.
-NO_EFFECT = set(
-    re.findall(
-        r"\S+",
-        """
-_name_or_path architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id
-eos_token_id pad_token_id unk_token_id initializer_range attention_dropout hidden_dropout classifier_dropout
-attn_pdrop embd_pdrop resid_pdrop summary_type summary_use_proj summary_activation summary_proj_to_labels
-summary_first_dropout task_specific_params reorder_and_upcast_attn n_ctx attn_implementation
-_attn_implementation _attn_implementation_autoset output_attentions output_hidden_states return_dict
-chunk_size_feed_forward id2label label2id problem_type pretraining_tp is_llama_config transformers.js_config
-gradient_checkpointing max_position_embeddings sliding_window max_window_layers name_or_path
-""",
-    )
-)
+NO_EFFECT = """
+_name_or_path architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id eos_token_id
+pad_token_id unk_token_id initializer_range attention_dropout hidden_dropout classifier_dropout attn_pdrop embd_pdrop
+resid_pdrop summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
+task_specific_params reorder_and_upcast_attn n_ctx attn_implementation _attn_implementation
+_attn_implementation_autoset output_attentions output_hidden_states return_dict chunk_size_feed_forward id2label
+label2id problem_type pretraining_tp is_llama_config transformers.js_config gradient_checkpointing
+max_position_embeddings sliding_window max_window_layers name_or_path
+""".split()  # noqa: SIM905
 """Fields that do not change the function: rotary positions have no end, and a window that is not used no width."""
 
 
