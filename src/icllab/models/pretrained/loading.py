@@ -10,11 +10,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.core.errors import expected, require_path
+from icllab.core.errors import InputError, expected, require_path
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import Weights
 from icllab.models.pretrained.configurations import family_and_fields, from_gguf, glassllm
-from icllab.models.pretrained.files import TensorFile, damaged, npz_file, read_json, safetensors_files
+from icllab.models.pretrained.files import DAMAGED, TensorFile, damaged, npz_file, read_json, safetensors_files
 from icllab.models.pretrained.gguf_files import gguf_file
 
 PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox.", "llama": "model.", "qwen2": "model."}
@@ -51,14 +51,16 @@ def load(path: str | os.PathLike[str]) -> Transformer:
             or a file is damaged. No memory for weights is taken before.
         EnvironmentFault: The extra is not installed.
     """
-    raw, file = _opened(model_path(path))
-    family, config = family_and_fields(raw, len(file.shapes))
-
-    def abstract(name: str) -> Any:
-        return jnp.zeros(file.shapes[name])
-
-    shapes = Weights(file.shapes, abstract)
-    eqx.filter_eval_shape(lambda: family.build(config, shapes))
+    place = model_path(path)
+    raw, file = _opened(place)
+    shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
+    try:
+        family, config = family_and_fields(raw, len(file.shapes))
+        eqx.filter_eval_shape(lambda: family.build(config, shapes))
+    except InputError:
+        raise
+    except DAMAGED as error:  # a field of another kind than the family's
+        raise damaged(place, error) from error
     copies = {"lm_head.weight", "embed_out.weight"} if config.tie_word_embeddings else set()
     for name in sorted(shapes.untaken):
         if name in copies:
