@@ -115,6 +115,9 @@ def test_a_loaded_model_is_a_predictor_with_named_activations(tmp_path):
         ({**QWEN2, "layer_types": ["sliding_attention"]}, "layer_types: expected full_attention in each layer"),
         ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: expected False"),
         ({**GPT2, "n_head": 5}, "n_head: expected a divisor of the width 32, got 5"),
+        ({**NEOX, "rotary_pct": float("nan")}, "model: expected a sound file, got one with cannot convert float NaN"),
+        ({**QWEN2, "layer_types": 3}, "model: expected a sound file, got one with 'int' object is not iterable"),
+        ({**NEOX, "rotary_pairs": "adjacent"}, "rotary_pairs: expected no field that is not understood"),
         ({**NEOX, "rotary_pct": "half"}, "rotary_pct: expected a number, got 'half'"),
     ],
 )

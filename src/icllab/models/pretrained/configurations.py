@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,20 +12,15 @@ from icllab.models.pretrained.assembly import unsaid
 from icllab.models.pretrained.families import gpt2, gpt_neox, llama
 
 # Of training, generation, the library and heads of other tasks; and precisions of what is computed.
-NO_EFFECT = set(
-    re.findall(
-        r"\S+",
-        """
-_name_or_path architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id
-eos_token_id pad_token_id unk_token_id initializer_range attention_dropout hidden_dropout classifier_dropout
-attn_pdrop embd_pdrop resid_pdrop summary_type summary_use_proj summary_activation summary_proj_to_labels
-summary_first_dropout task_specific_params reorder_and_upcast_attn n_ctx attn_implementation
-_attn_implementation _attn_implementation_autoset output_attentions output_hidden_states return_dict
-chunk_size_feed_forward id2label label2id problem_type pretraining_tp is_llama_config transformers.js_config
-gradient_checkpointing max_position_embeddings sliding_window max_window_layers name_or_path
-""",
-    )
-)
+NO_EFFECT = """
+_name_or_path architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id eos_token_id
+pad_token_id unk_token_id initializer_range attention_dropout hidden_dropout classifier_dropout attn_pdrop embd_pdrop
+resid_pdrop summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
+task_specific_params reorder_and_upcast_attn n_ctx attn_implementation _attn_implementation
+_attn_implementation_autoset output_attentions output_hidden_states return_dict chunk_size_feed_forward id2label
+label2id problem_type pretraining_tp is_llama_config transformers.js_config gradient_checkpointing
+max_position_embeddings sliding_window max_window_layers name_or_path
+""".split()  # noqa: SIM905
 """Fields that do not change the function: rotary positions have no end, and a window that is not used no width."""
 
 
@@ -47,7 +41,7 @@ _LLAMA = Family(
     layers="num_hidden_layers",
     flags={"tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False},
     defaults={"num_key_value_heads": None, "head_dim": None, "hidden_act": "silu", "rms_norm_eps": 1e-6}
-    | {"rope_theta": 10_000.0, "rope_scaling": None, "rope_parameters": None},
+    | {"rope_theta": 10_000.0, "rope_scaling": None, "rope_parameters": None, "rotary_pairs": "halves"},
     only={"rope_interleaved": False, "is_decoder": (False, True), "is_encoder_decoder": False},
 )
 FAMILIES = {
@@ -84,9 +78,9 @@ def family_and_fields(raw: Mapping[str, Any], tensors: int) -> tuple[Family, Sim
 
     ``tensors``: number of tensors that there are, of which a layer needs at least one.
     """
-    kind = raw.get("model_type")
+    kind = str(raw.get("model_type"))
     if kind not in FAMILIES:
-        raise unknown("model_type", str(kind), FAMILIES)
+        raise unknown("model_type", kind, FAMILIES)
     family = FAMILIES[kind]
     values = {**family.flags, **family.defaults}
     for name, value in raw.items():
@@ -94,7 +88,7 @@ def family_and_fields(raw: Mapping[str, Any], tensors: int) -> tuple[Family, Sim
             known = family.only[name]
             if value not in (known if isinstance(known, tuple) else (known,)):
                 raise unsaid(name, value, known)
-        elif name in family.sizes or name in values or name == "rotary_pairs":
+        elif name in family.sizes or name in values:
             values[name] = value
         elif name not in NO_EFFECT:
             raise expected(name, "no field that is not understood", value, f"not known of {kind}")
@@ -107,10 +101,8 @@ def family_and_fields(raw: Mapping[str, Any], tensors: int) -> tuple[Family, Sim
             require_integer(name, values[name])
     if (layers := values[family.layers]) > tensors:
         raise expected(family.layers, f"a number of layers for {tensors} tensors", layers)
-    if values.pop("rope_theta", None) is not None and kind == "gpt_neox":
-        values["rotary_emb_base"] = raw["rope_theta"]
-    elif "rope_theta" in family.defaults and kind != "gpt_neox":
-        values["rope_theta"] = raw.get("rope_theta", family.defaults["rope_theta"])
+    if kind == "gpt_neox" and values["rope_theta"] is not None:
+        values["rotary_emb_base"] = values["rope_theta"]
     return family, SimpleNamespace(**values)
 
 
@@ -158,9 +150,9 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int, *, tied: bool) -> di
     Raises:
         InputError: The architecture is another, or a key of it is not understood.
     """
-    kind = metadata.get("general.architecture")
+    kind = str(metadata.get("general.architecture"))
     if kind not in GGUF_PAIRS:
-        raise unknown("general.architecture", str(kind), GGUF_PAIRS)
+        raise unknown("general.architecture", kind, GGUF_PAIRS)
     fields: dict[str, Any] = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied}
     fields |= {"rotary_pairs": GGUF_PAIRS[kind], "rms_norm_eps": None}
     turned = None

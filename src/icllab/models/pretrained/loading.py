@@ -10,38 +10,30 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.core.errors import expected, require_path
+from icllab.core.errors import InputError, expected, require_path
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import Weights
 from icllab.models.pretrained.configurations import family_and_fields, from_gguf, glassllm
-from icllab.models.pretrained.files import TensorFile, damaged, npz_file, read_json, safetensors_files
+from icllab.models.pretrained.files import DAMAGED, TensorFile, damaged, npz_file, read_json, safetensors_files
 from icllab.models.pretrained.gguf_files import gguf_file
 
 PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox.", "llama": "model.", "qwen2": "model."}
 BUFFERS = re.compile(r"(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$")
 """Causal masks and frequencies, which old checkpoints store beside the weights."""
-_GGUF_PARTS = {
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_GLASSLLM_PARTS = {
-    "norm1.gamma": "input_layernorm",
-    "norm2.gamma": "post_attention_layernorm",
-    "attn.W_Q": "self_attn.q_proj",
-    "attn.W_K": "self_attn.k_proj",
-    "attn.W_V": "self_attn.v_proj",
-    "attn.W_O": "self_attn.o_proj",
-    "ffn.W1": "mlp.gate_proj",
-    "ffn.W3": "mlp.up_proj",
-    "ffn.W2": "mlp.down_proj",
-}
+_NAMES = (
+    ("input_layernorm", "attn_norm", "norm1.gamma"),
+    ("post_attention_layernorm", "ffn_norm", "norm2.gamma"),
+    ("self_attn.q_proj", "attn_q", "attn.W_Q"),
+    ("self_attn.k_proj", "attn_k", "attn.W_K"),
+    ("self_attn.v_proj", "attn_v", "attn.W_V"),
+    ("self_attn.o_proj", "attn_output", "attn.W_O"),
+    ("mlp.gate_proj", "ffn_gate", "ffn.W1"),
+    ("mlp.up_proj", "ffn_up", "ffn.W3"),
+    ("mlp.down_proj", "ffn_down", "ffn.W2"),
+)
+"""Parts of a block in transformers, in GGUF files and in glassllm."""
+_GGUF_PARTS = {gguf: part for part, gguf, _ in _NAMES}
+_GLASSLLM_PARTS = {glassllm: part for part, _, glassllm in _NAMES}
 _ENDS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _ENDS |= {"E": "model.embed_tokens", "norm_f.gamma": "model.norm"}
 
@@ -59,14 +51,16 @@ def load(path: str | os.PathLike[str]) -> Transformer:
             or a file is damaged. No memory for weights is taken before.
         EnvironmentFault: The extra is not installed.
     """
-    raw, file = _opened(model_path(path))
-    family, config = family_and_fields(raw, len(file.shapes))
-
-    def abstract(name: str) -> Any:
-        return jnp.zeros(file.shapes[name])
-
-    shapes = Weights(file.shapes, abstract)
-    eqx.filter_eval_shape(lambda: family.build(config, shapes))
+    place = model_path(path)
+    raw, file = _opened(place)
+    shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
+    try:
+        family, config = family_and_fields(raw, len(file.shapes))
+        eqx.filter_eval_shape(lambda: family.build(config, shapes))
+    except InputError:
+        raise
+    except DAMAGED as error:  # a field of another kind than the family's
+        raise damaged(place, error) from error
     copies = {"lm_head.weight", "embed_out.weight"} if config.tie_word_embeddings else set()
     for name in sorted(shapes.untaken):
         if name in copies:
