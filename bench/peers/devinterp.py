@@ -79,15 +79,15 @@ def cases(checkout: Path | None = None) -> Iterator[dict[str, Any]]:
             for name, build in (("SGMCMC.sgld", SGMCMC.sgld), ("SGLD", TheirSGLD)):
                 theirs = their_path(lambda p, build=build, level=level: build(p, noise_level=level, **options))
                 ours = our_path(SGLD(noise_level=level), GAMMA, ())
-                yield row(f"5 steps, noise level {level:g}", name, "SGLD", np.abs(theirs - ours).max())
+                yield row(f"5 steps of {name}, noise level {level:g}", name, "SGLD", np.abs(theirs - ours).max())
         theirs = their_path(lambda p: SGMCMC.rmsprop_sgld(p, alpha=0.9, eps=0.2, **options))
         ours = our_path(RMSpropSGLD(decay=0.9, damping=0.2), GAMMA, jnp.zeros(3))
-        yield row("5 steps", "SGMCMC.rmsprop_sgld", "RMSpropSGLD", np.abs(theirs - ours).max())
+        yield row("5 steps of SGMCMC.rmsprop_sgld", "SGMCMC.rmsprop_sgld", "RMSpropSGLD", np.abs(theirs - ours).max())
         momentum = np.array([0.02, -0.01, 0.03])
         theirs = their_path(lambda p: TheirSGNHT(p, lr=SIZE, diffusion_factor=0.05, nbeta=NBETA), momentum)
         ours = our_path(SGNHT(diffusion=0.05), 0.0, (jnp.asarray(momentum), jnp.asarray(0.05)))
         note = "ours with the gradient times 1 - friction, as theirs; SGMCMC.sgnht leaves the momentum out of the step"
-        yield row("5 steps without a localization", "SGNHT", "SGNHT", np.abs(theirs - ours).max(), note=note)
+        yield row("5 steps of SGNHT, without a localization", "SGNHT", "SGNHT", np.abs(theirs - ours).max(), note=note)
         yield row(**_quadratic(TheirSGLD))
 
 

@@ -319,5 +319,11 @@ def curves(peer, case, dim=20, length=40, prompts=512):
         difference = deviation(np.asarray(errors).T / divisor, of_theirs)
         label = f"algorithms.{type(ours).__name__}"
         yield case(
-            f"curve of errors / {divisor}: {name}", type(theirs).__name__, label, difference, "standard errors", 4.0, ""
+            f"curve of errors / {divisor}: {type(theirs).__name__}, {name}",
+            type(theirs).__name__,
+            label,
+            difference,
+            "standard errors",
+            4.0,
+            "",
         )
