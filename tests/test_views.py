@@ -18,6 +18,8 @@ from icllab.core.protocols import AbstractPredictor, AbstractTask, Trace
 from icllab.core.views import brief, one_line
 from icllab.diagnostics import ContextMap, ContextRank
 from icllab.diagnostics.curvature.krylov import TraceEstimate
+from icllab.diagnostics.sampling.draws import Draws
+from icllab.diagnostics.sampling.sgld import SGLD
 from icllab.lab import Estimate, Finding, Outcome, Verdict
 from icllab.models import LinearAttention, edited, edited_by, reduced
 from icllab.models.contexts.patches import Patch
@@ -63,6 +65,17 @@ def run(members=None):
     return Run(members, dataset, {"seconds": 1.5}, Trajectory((), {}, None, COORDINATES))
 
 
+def draws():
+    return diagnostics.posterior_draws(
+        lambda w: jnp.sum(w["a"] ** 2),
+        {"a": jnp.zeros(2)},
+        nbeta=10.0,
+        localization=0.5,
+        sampler=SGLD(chains=4, warm_up=8, draws=9, step_size=0.01),
+        key=jax.random.key(0),
+    )
+
+
 def context_map():
     names = ("gap", "derivative", "composition", "norm")
     from icllab.diagnostics.contexts.maps import NULLS
@@ -93,6 +106,7 @@ SHOWN = {
         lambda: Samples(jnp.ones((1, 4, 2)), jnp.full((1, 4, 6), 2.5), jnp.zeros((1, 4)), jnp.asarray(3)),
         ["[1, 4, 2] from 1 to 1", "[1, 4, 6] from 2.5 to 2.5", "<td>3</td>"],
     ),
+    Draws: (draws, ["SGLD", "<td>4</td>", "<td>9</td>", "<td>10</td>", "0.5", "parameters"]),
     Patch: (lambda: Patch((), (jnp.array([0.5, 1.5]),)), ["[[0.5, 1.5]]"]),
     Optimum: (lambda: optimal(np.ones(8), length=4), ["[8, 8] from 0 to 0.3077", "5.538"]),
     TraceEstimate: (lambda: TraceEstimate(12.5, 0.25, 0.125), ["12.5", "0.25", "0.125"]),

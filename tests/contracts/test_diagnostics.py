@@ -87,6 +87,9 @@ DIAGNOSTICS = {
     "learning_coefficient": lambda m, t, key: diagnostics.learning_coefficient(
         m, t, nbeta=10.0, data=16, sampler=CHAINS, key=key
     ),
+    "posterior_draws": lambda m, t, key: diagnostics.posterior_draws(
+        m, t, nbeta=10.0, data=16, sampler=CHAINS, key=key
+    ),
     "per_length": lambda m, t, key: diagnostics.per_length(m, t, prompts=4, key=key),
     "probe_layers": lambda m, t, key: diagnostics.probe_layers(
         m, [algorithms.Ridge(1.0)], t, prompts=8, fitting=8, resamples=4, key=key
@@ -144,6 +147,7 @@ MISTAKES = {
 # Those that these diagnostics can measure, at the price of many programs: tests of their own do.
 MEASURED = ("an ensemble", "a run", "kept steps", "a function without weights")
 EXPENSIVE = (
+    "posterior_draws",
     "free_energy",
     "identify",
     "probe_layers",

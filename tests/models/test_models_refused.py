@@ -197,7 +197,7 @@ def test_a_seed_is_no_key(make, key, came):
         (
             perceptron,
             {"nonlinearity": 3},
-            "nonlinearity: expected linear, relu, gelu, exact_gelu, tanh or a function, got 3",
+            "nonlinearity: expected linear, relu, gelu, exact_gelu, silu, tanh or a function, got 3",
         ),
         (classifier, {"width": 2.5}, f"width: {INTEGER}2.5"),
         (classifier, {"labels": "2"}, f"labels: {INTEGER}'2'"),

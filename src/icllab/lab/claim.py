@@ -190,7 +190,7 @@ class Claim:
             elif name not in self.fixed:
                 raise unknown(f"axis of {self.name}", name, [*values, *self.fixed])
         if seeds is not None:
-            values["seed"] = self._listed(size, seeds)
+            values["seed"] = self._listed(size, Seeds(seeds, 1))
         return Grid(
             static={name: values[name] for name in self.static},
             traced={name: v for name, v in values.items() if name not in self.static},

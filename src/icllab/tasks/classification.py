@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, kind_of
+from icllab.core.errors import expected, kind_of, require_key
 from icllab.core.prompt import RegressionPrompt, scored_positions
 from icllab.core.protocols import AbstractTask
 from icllab.core.vocabularies import are_ids, in_vocabulary
@@ -101,6 +101,7 @@ class SignLabels(AbstractTask):
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
         """One prompt."""
+        require_key(key)
         prompt: Any = self.task.sample(key=key)
         return dataclasses.replace(prompt, y=jnp.sign(prompt.y))
 

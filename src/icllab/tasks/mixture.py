@@ -56,6 +56,7 @@ class Mixture(AbstractTask):
 
     def sample(self, *, key: PRNGKeyArray) -> Any:
         """One prompt of one of the tasks."""
+        require_key(key)
         return jax.tree.map(lambda part: part[0], self.sample_many(1, key=key))
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> Any:

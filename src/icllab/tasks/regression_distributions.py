@@ -173,7 +173,7 @@ class ShiftedQuery(AbstractInputs):
     def sample_many(self, count: int, dim: int, *, key: PRNGKeyArray) -> Float[Array, "count dim"]:
         """The inputs of one prompt; NaN if it is too short to have a query after n examples."""
         of_x, of_shift = jax.random.split(key)
-        n = jnp.asarray(count - 1 if self.examples is None else self.examples, jnp.int32)
+        n = jnp.asarray(count - 1 if self.examples is None else self.examples).astype(int)
         Domain(int, least=0, most=count - 1).require_leaf("examples", n)
         x = jnp.where(n < count, self.inputs.sample_many(count, dim, key=of_x), jnp.nan)
         query, context = x[n], jnp.broadcast_to(jnp.arange(count)[:, None] < n, x.shape)

@@ -61,7 +61,7 @@ def flow(
         length: :math:`n`, the number of examples in a context; an integer of at least 1.
         variance: :math:`\lambda > 0`, variance of each coordinate of the inputs.
         noise_variance: :math:`\rho\ge 0`, variance of the noise of the examples' labels.
-        alignment: :math:`c = \mathrm{tr}\,U_0/(\sqrt d\,\sigma)`, above -1 and at most 1; 1 if d is 1.
+        alignment: :math:`-1 < c = \mathrm{tr}\,U_0/(\sqrt d\,\sigma) \le 1`; 1 if d is 1.
 
     Source: the equations of the flow [ZhangFrei24].
     Derived: docs/gradient-descent.md, The flow from a small start.

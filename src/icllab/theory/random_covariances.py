@@ -34,8 +34,8 @@ def optimal(
 
     Args:
         first: :math:`m_1 = E\lambda > 0`, a mean for each dimension [d].
-        second: :math:`m_2 = E\lambda^2` [d].
-        third: :math:`m_3 = E\lambda^3` [d].
+        second: :math:`m_2 = E\lambda^2 > 0` [d].
+        third: :math:`m_3 = E\lambda^3 > 0` [d].
         length: :math:`n`, the number of examples in a context; an integer of at least 1.
         noise_variance: :math:`\rho\ge 0`, variance of the noise of the examples' labels.
 
@@ -62,7 +62,10 @@ def exponential(means: npt.ArrayLike, *, length: int, noise_variance: float = 0.
         \mathbb E(w^\top x_q - \hat y)^2 = d\,\frac{n + d + 5 + \rho}{3n + d + 5 + \rho} \to \frac d3
         \qquad\text{if all means are 1}
 
-    ``means`` are the :math:`\mu_i > 0` [d]; the other arguments are those of :func:`optimal`.
+    Args:
+        means: :math:`\mu_i > 0`, a mean for each dimension [d].
+        length: :math:`n`, the number of examples in a context; an integer of at least 1.
+        noise_variance: :math:`\rho\ge 0`, variance of the noise of the examples' labels.
 
     Source: the distribution [ZhangFrei24].
     Derived: docs/gradient-descent.md, Covariances that differ from prompt to prompt.

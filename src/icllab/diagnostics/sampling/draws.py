@@ -16,6 +16,7 @@ import xarray as xr
 from jaxtyping import Array, Key, PRNGKeyArray
 
 from icllab.core.errors import expected, kind_of
+from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.chain_statistics import statistics
 from icllab.diagnostics.sampling.chains import Chains
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 STARTS, CURVATURE, CHAINS, HESSIAN, HALF_STEPS, PULLS = 0, 1, 3, 4, 5, 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Draws:
     r"""Draws of chains, with the loss, the temperature and the localization that they are of.
 
@@ -58,6 +59,19 @@ class Draws:
     curvature: float
     first_step: float
     chains: Chains
+
+    def __repr__(self) -> str:
+        return one_line("Draws", self._summary())
+
+    def _repr_html_(self) -> str:
+        return html_fields("Draws", self._summary())
+
+    def _summary(self) -> dict[str, object]:
+        chains, draws = self.losses.shape
+        parts = self.chains.parameters
+        kept = "losses alone" if parts is None else ", ".join(parts) if isinstance(parts, dict) else "parameters"
+        numbers = {"n beta": f"{self.nbeta:.4g}", "localization": f"{self.localization:.4g}"}
+        return {"sampler": type(self.sampler).__name__, "chains": chains, "draws": draws} | numbers | {"kept": kept}
 
     def part(self, purpose: int) -> PRNGKeyArray:
         """The key of one purpose."""
