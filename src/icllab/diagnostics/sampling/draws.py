@@ -70,8 +70,14 @@ class Draws:
         chains, draws = self.losses.shape
         parts = self.chains.parameters
         kept = "losses alone" if parts is None else ", ".join(parts) if isinstance(parts, dict) else "parameters"
-        numbers = {"n beta": f"{self.nbeta:.4g}", "localization": f"{self.localization:.4g}"}
-        return {"sampler": type(self.sampler).__name__, "chains": chains, "draws": draws} | numbers | {"kept": kept}
+        return {
+            "sampler": type(self.sampler).__name__,
+            "chains": chains,
+            "draws": draws,
+            "n beta": f"{self.nbeta:.4g}",
+            "localization": f"{self.localization:.4g}",
+            "kept": kept,
+        }
 
     def part(self, purpose: int) -> PRNGKeyArray:
         """The key of one purpose."""
