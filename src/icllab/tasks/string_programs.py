@@ -62,7 +62,7 @@ class StringPrograms(AbstractSequences):
     """
 
     tables: Int[Array, "function symbol"]
-    turns: Int[Array, "function *symbol"]
+    turns: Int[Array, "function ..."]
     frequencies: Float[Array, " context"]
     noise: Float[Array, ""] = eqx.field(converter=partial(number, "noise"))
     programs: Programs = eqx.field(static=True)
