@@ -22,7 +22,9 @@ class SGNHT(SGLD):
 
     from :math:`v \sim \mathcal N(0, \epsilon I)` and :math:`\xi = a`, of d parameters. If the noise of batches has one
     variance in all directions, :math:`\xi` balances it. If not, directions have temperatures of their own, with the
-    right mean, which an estimate at half the step shows: there is no bound ``noise_bias``, and no acceptance.
+    right mean, which an estimate at half the step shows: there is no bound ``noise_bias``, and no acceptance. The
+    friction moves by the order of :math:`\epsilon` at a step, and balances after some :math:`\xi/\epsilon` of them: let
+    the warm-up be as long. Where noise needs a friction near 1, chains run to infinity, which is warned of.
 
     Attributes:
         diffusion: :math:`a > 0`.
