@@ -94,3 +94,22 @@ def test_the_map_is_that_of_the_model_and_only_what_varies_moves(monkeypatch):
     measure.measure(point, key=jax.random.key(0), at_zero=True)
     assert float(jnp.abs(seen[3][1]["down"]).max()) == 0
     assert float(jnp.abs(seen[2][1]["down"]).max()) > 0
+
+
+@pytest.mark.parametrize(("warned", "verdict"), [(1, Outcome.HOLDS), (2, Outcome.UNDECIDED)])
+def test_an_estimate_that_warns_is_left_out_and_one_in_ten_may(warned, verdict):
+    """Of twelve estimates; what is left out is off by 0.5, and no other is."""
+    dataset = made_up()
+    for place in range(warned):
+        at = {"particles": 0, "hidden": place, "point": 1, "varied": 1}
+        dataset["annealing_warnings"][at] = 2.0
+        dataset["learning_coefficient"][at | {"side": 0}] += 0.5
+        dataset["coefficient_difference"][at] -= 0.5
+    assert failing(dataset) == []
+    assert outcome(dataset) is verdict
+
+
+def test_an_estimate_that_is_off_without_a_warning_fails():
+    dataset = made_up()
+    dataset["coefficient_difference"][{"particles": 0, "hidden": 0, "point": 1, "varied": 1}] -= 0.5
+    assert names(dataset) == {"half"}
