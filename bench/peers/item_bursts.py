@@ -107,7 +107,7 @@ def prompts(samplers):
         return samplers.get_mixed_seq_idxs(key, jnp.array([0.3, 0.7]), parts)
 
     one, name = {"distractors": 1}, "get_constant_burst_seq_idxs"
-    both = (task(8, 2, **one), task(8, 0, others="apart"))
+    both = (task(8, 2, **one), task(8, 0, remainder="apart"))
     noisy, small = {"noise_variance": 0.01}, {"labelling": "random"}
     return (
         ("bursts of 2 with a distractor", name, theirs(bursts(8, 2)), ours(task(8, 2, **one))),
@@ -117,13 +117,13 @@ def prompts(samplers):
             "no class of a burst in the rest",
             f"{name}(no_support=True)",
             theirs(bursts(8, 2, no_support=True)),
-            ours(task(8, 2, others="apart", **one)),
+            ours(task(8, 2, remainder="apart", **one)),
         ),
         (
             "distinct classes in the rest",
             f"{name}(unique_rest=True)",
             theirs(bursts(8, 2, unique_rest=True)),
-            ours(task(8, 2, others="distinct", **one)),
+            ours(task(8, 2, remainder="distinct", **one)),
         ),
         (
             "labels drawn anew in every context",

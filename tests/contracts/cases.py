@@ -141,7 +141,7 @@ TASKS = {
     "item_label_code": lambda: dataclasses.replace(_item_label(), novel_classes=4, zipf_without_repeats=False),
     "item_bursts": lambda: _item_bursts(labelling="random"),
     "item_label_mixture": lambda: Mixture(
-        (_item_bursts(others="apart"), _item_bursts(labelling="flipped")), [1.0, 2.0]
+        (_item_bursts(remainder="apart"), _item_bursts(labelling="flipped")), [1.0, 2.0]
     ),
     "mixture": lambda: Mixture([LinearRegression.convention(n, dim=4, length=6) for n in ("garg", "ahn")], [0.3, 0.7]),
     "label_relations": lambda: LabelRelations.init(_item_label(burstiness=1, no_repeats=True), 3, key=KEY),

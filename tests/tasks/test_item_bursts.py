@@ -41,10 +41,10 @@ def test_slots_of_the_query_class(getkey):
     others = drawn(task(), COUNT, getkey())
     within(slots(others), 2 + 4 * np.sum(P**2), most=0.03)
     within(others.classes[:, -1] == 0, P[0])
-    assert np.all(slots(drawn(task(others="apart"), 500, getkey())) == 2)
+    assert np.all(slots(drawn(task(remainder="apart"), 500, getkey())) == 2)
     without = drawn(task(burstiness=0, distractors=0), COUNT, getkey())
     within(slots(without), 8 * np.sum(P**2), most=0.03)
-    assert np.all(slots(drawn(task(burstiness=0, distractors=0, others="apart"), 500, getkey())) == 0)
+    assert np.all(slots(drawn(task(burstiness=0, distractors=0, remainder="apart"), 500, getkey())) == 0)
 
 
 def test_distractors_are_drawn_from_what_is_left_and_come_as_often_as_the_query_class(getkey):
@@ -62,7 +62,7 @@ def test_distractors_are_drawn_from_what_is_left_and_come_as_often_as_the_query_
 @pytest.mark.parametrize("others", ["apart", "distinct"])
 def test_others_are_neither_the_query_class_nor_a_distractor(others, getkey):
     """The class of a single other slot: the sum of p_q p_d / (1 - p_q) p_c / (1 - p_q - p_d) over q and d."""
-    single = drawn(task(pairs=3, burstiness=1, others=others), COUNT, getkey()).classes
+    single = drawn(task(pairs=3, burstiness=1, remainder=others), COUNT, getkey()).classes
     wanted = np.zeros((K, K))  # of the query and of the slot that is not
     for q, d, c in itertools.permutations(range(K), 3):
         wanted[q, [d, c]] += P[q] * P[d] / (1 - P[q]) * P[c] / (1 - P[q] - P[d]) / 2
@@ -72,7 +72,7 @@ def test_others_are_neither_the_query_class_nor_a_distractor(others, getkey):
 
 
 def test_distinct_others_come_once(getkey):
-    classes = drawn(task(pairs=6, others="distinct"), 500, getkey()).classes[:, :-1]
+    classes = drawn(task(pairs=6, remainder="distinct"), 500, getkey()).classes[:, :-1]
     times = np.sort([np.bincount(row, minlength=K) for row in classes], axis=1)
     assert np.all(times == [0, 0, 1, 1, 2, 2])
 
@@ -86,14 +86,14 @@ def test_random_labels_are_different_and_uniform_and_others_keep_theirs(getkey):
     other = np.sum(np.where(query, 0, prompts.labels[:, :-1]), axis=1)
     pairs = list(itertools.permutations(range(K), 2))
     assert chi_square([np.sum((target == a) & (other == b)) for a, b in pairs], np.ones(len(pairs)))
-    wide = drawn(task(labelling="random", others="distinct", pairs=6), 500, getkey())
+    wide = drawn(task(labelling="random", remainder="distinct", pairs=6), 500, getkey())
     times = np.sum(wide.classes[:, :-1, None] == wide.classes[:, None, :-1], axis=2)
     np.testing.assert_array_equal(wide.labels[:, :-1][times == 1], wide.classes[:, :-1][times == 1])
     np.testing.assert_array_equal(wide.label_vectors, ROWS[wide.labels[:, :-1], 0])
 
 
 def test_flipped_labels_are_those_of_the_other_burst(getkey):
-    prompts = drawn(task(labelling="flipped", others="distinct", pairs=6), 500, getkey())
+    prompts = drawn(task(labelling="flipped", remainder="distinct", pairs=6), 500, getkey())
     for classes, labels in zip(prompts.classes, prompts.labels, strict=True):
         times = np.bincount(classes[:-1], minlength=K)
         distractor = next(k for k in range(K) if times[k] == 2 and k != classes[-1])
@@ -151,9 +151,12 @@ def test_the_zipf_exponent_may_be_swept(getkey):
             {"burstiness": 1, "distractors": 6},
             "exemplars: expected those of at least 7 classes, different ones, got '6 ",
         ),
-        ({"burstiness": 1, "distractors": 5, "others": "apart"}, "exemplars: expected those of at least 7 classes, d"),
-        ({"others": "distinct", "pairs": 9}, "exemplars: expected those of at least 7 classes"),
-        ({"others": "apert"}, "unknown others 'apert'; did you mean 'apart'?"),
+        (
+            {"burstiness": 1, "distractors": 5, "remainder": "apart"},
+            "exemplars: expected those of at least 7 classes, d",
+        ),
+        ({"remainder": "distinct", "pairs": 9}, "exemplars: expected those of at least 7 classes"),
+        ({"remainder": "apert"}, "unknown remainder 'apert'; did you mean 'apart'?"),
         ({"labelling": "flip"}, "unknown labelling 'flip'; did you mean 'flipped'?"),
         ({"noise_variance": -1.0}, "noise_variance: expected a finite number >= 0, got -1.0"),
         ({"matched": 1}, "matched: expected True or False, got 1"),

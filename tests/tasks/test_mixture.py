@@ -13,7 +13,7 @@ from icllab.tasks import Curriculum, ItemBursts, ItemLabel, LinearRegression, Mi
 
 KEY = jax.random.key(3)
 ITEMS = ItemLabel.init(classes=6, labels=6, pairs=4, dim=3, key=KEY)
-BURSTS = ItemBursts(ITEMS.means[:, None], ITEMS.label_vectors, pairs=4, burstiness=2, distractors=1, others="apart")
+BURSTS = ItemBursts(ITEMS.means[:, None], ITEMS.label_vectors, pairs=4, burstiness=2, distractors=1, remainder="apart")
 LINES = LinearRegression.convention("garg", dim=2, length=3)
 
 

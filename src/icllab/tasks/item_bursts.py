@@ -28,8 +28,8 @@ class ItemBursts(AbstractItems):
         pairs: N (static).
         burstiness: B, items of the query's class in its burst (static); 0: it has none.
         distractors: M (static).
-        others: ``"any"``: classes drawn independently from p; ``"apart"``: from p without the 1 + M classes;
-            ``"distinct"``: one after the other from the classes that have not come yet (static).
+        remainder: Classes of the other items. ``"any"``: drawn independently from p; ``"apart"``: from p without the
+            1 + M classes; ``"distinct"``: one after the other from the classes that have not come yet (static).
         labelling: ``"known"``; ``"random"``: in every prompt the 1 + M classes of bursts get different labels, drawn
             uniformly from all; ``"flipped"``: the query's class and its only distractor exchange labels (static). The
             target is what the burst shows, and the other items keep their labels.
@@ -45,7 +45,7 @@ class ItemBursts(AbstractItems):
     pairs: int = eqx.field(static=True)
     burstiness: int = eqx.field(static=True, default=1)
     distractors: int = eqx.field(static=True, default=0)
-    others: str = eqx.field(static=True, default="any")
+    remainder: str = eqx.field(static=True, default="any")
     labelling: str = eqx.field(static=True, default="known")
     matched: bool = eqx.field(static=True, default=False)
     zipf_exponent: Float[Array, ""] = eqx.field(converter=partial(number, "zipf_exponent"), default=0.0)
@@ -54,7 +54,7 @@ class ItemBursts(AbstractItems):
     def __check_init__(self) -> None:
         for name, least in (("pairs", 1), ("burstiness", 0), ("distractors", 0)):
             require_integer(name, getattr(self, name), least=least)
-        require_known("others", self.others, ("any", "apart", "distinct"))
+        require_known("remainder", self.remainder, ("any", "apart", "distinct"))
         require_known("labelling", self.labelling, ("known", "random", "flipped"))
         require_flag("matched", self.matched)
         if self.exemplars.ndim != 3 or self.exemplars.shape[2] != self.dim:
@@ -67,7 +67,7 @@ class ItemBursts(AbstractItems):
             raise expected("burstiness", "at least 1 with distractors, or labels of a context's own", 0)
         if self.labelling == "flipped" and self.distractors != 1:
             raise expected("distractors", "1, whose label the query's class gets", self.distractors)
-        least = bursts + (self._rest if self.others == "distinct" else min(self._rest, self.others == "apart"))
+        least = bursts + (self._rest if self.remainder == "distinct" else min(self._rest, self.remainder == "apart"))
         if classes < least:
             raise expected("exemplars", f"those of at least {least} classes, different ones", f"{classes} classes")
         if self.labelling == "random" and self.labels < bursts:
@@ -95,10 +95,10 @@ class ItemBursts(AbstractItems):
         """A prompt made of uniform numbers in [0, 1) and of vectors from N(0, I/D)."""
         bursts, p = 1 + self.distractors, zipf(self.exemplars, self.zipf_exponent)
         u = uniform["classes"]
-        drawn = distinct(u if self.others == "distinct" else u[:bursts], p)
+        drawn = distinct(u if self.remainder == "distinct" else u[:bursts], p)
         rest = drawn[bursts:]
-        if self.others != "distinct":
-            rest = inverse(jnp.cumsum(p if self.others == "any" else p.at[drawn].set(0)), u[bursts:])
+        if self.remainder != "distinct":
+            rest = inverse(jnp.cumsum(p if self.remainder == "any" else p.at[drawn].set(0)), u[bursts:])
         order = ranks(uniform["order"])
         burst = np.append(np.repeat(np.arange(bursts), self.burstiness), np.full(self._rest, bursts))
         burst = jnp.append(jnp.asarray(burst)[order], 0)  # of each slot; the number of bursts: none
