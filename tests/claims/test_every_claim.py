@@ -3,7 +3,9 @@
 import ast
 import functools
 import json
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +47,7 @@ UNREFUTED = {("routing/one_by_one", "discounted")}
 """Controls under which the data of ``small`` leave a claim undecided, where they should refute it."""
 REPEATED = {"routing/interactions", "routing/long_tail", "routing/one_daughter"}
 """Claims recorded at ``medium`` with seeds of ``small`` among others. The list may only shrink."""
+MODELS = Path(os.environ.get("ICLLAB_MODELS", "models"))
 CONTROLS = [(claim, name) for claim in CLAIMS for name in registry.load(claim).controls]
 FINDING = r"[a-z][a-z0-9_]*(\[.*\])?"
 
@@ -53,6 +56,12 @@ FINDING = r"[a-z][a-z0-9_]*(\[.*\])?"
 def out(tmp_path_factory):
     """Results shared by the tests of this file."""
     return tmp_path_factory.mktemp("results")
+
+
+def require_models(claim):
+    """Skip a measurement of language models where ``make models`` has not brought them."""
+    if claim.startswith("language/") and not MODELS.is_dir():
+        pytest.skip(f"{claim}: needs the folder models, which `make models` brings")
 
 
 @functools.lru_cache(maxsize=8)
@@ -76,6 +85,7 @@ def required(claim, control=None):
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_smoke_measures_the_golden_numbers(claim, out):
+    require_models(claim)
     with watched() as uses:
         dataset = icl.run(claim, "smoke", out=out)
     assert uses.faults() == []
@@ -93,6 +103,7 @@ def test_smoke_measures_the_golden_numbers(claim, out):
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_no_seed_is_measured_twice(claim, out):
     """Whatever else a claim's seeds share, two of them are not alike in all that is measured."""
+    require_models(claim)
     dataset = icl.run(claim, "smoke", out=out)
     measured = [values for values in dataset.data_vars.values() if "seed" in values.dims]
     assert bool(measured) == ("seed" in dataset.dims)
@@ -183,6 +194,7 @@ def test_the_figure_is_a_pure_function_of_the_results(claim, out):
     try:
         dataset = icl.recorded(claim)
     except CellsMissing:
+        require_models(claim)
         dataset = icl.run(claim, "smoke", out=out)
     before = dataset.copy(deep=True)
     first, second = png_bytes(icl.draw(dataset)), png_bytes(icl.draw(dataset))
@@ -193,6 +205,7 @@ def test_the_figure_is_a_pure_function_of_the_results(claim, out):
 @pytest.mark.slow
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_small_measures_the_recorded_numbers(claim, tmp_path):
+    require_models(claim)
     size, _ = required(claim)
     icl.run(claim, size, out=tmp_path)
     measured, _ = read(Request(claim, size, out=str(tmp_path)), theory=False)

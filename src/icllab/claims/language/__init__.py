@@ -1,0 +1,1 @@
+"""Claims about language models that were trained elsewhere."""
