@@ -46,16 +46,17 @@ class FewShotPrompt(TokenPrompt):
 
     def replaced_after(self, position: int, replacement: "FewShotPrompt") -> "FewShotPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
         """Tokens up to and including ``position`` stay, and whether they are of the answer."""
-        plain = super().replaced_after(position, replacement)
-        if self.answer is None or replacement.answer is None:
-            return plain
-        answer = jnp.where(jnp.arange(len(self.answer)) <= position, self.answer, replacement.answer)
-        return FewShotPrompt(plain.tokens, plain.mask, answer if plain.mask is None else answer & plain.mask)
+        plain, answer = super().replaced_after(position, replacement), None
+        if self.answer is not None and replacement.answer is not None:
+            answer = jnp.where(jnp.arange(len(self.answer)) <= position, self.answer, replacement.answer)
+            answer = answer if plain.mask is None else answer & plain.mask
+        return FewShotPrompt(plain.tokens, plain.mask, answer)
 
     def alone(self, position: int, *, size: int = 1) -> "FewShotPrompt":
         """The last ``size`` tokens up to ``position``, and the token that follows them."""
-        parts = (self.tokens, self.mask, self.answer)
-        return FewShotPrompt(*(None if part is None else self._window(part, position, size, extra=1) for part in parts))
+        plain = super().alone(position, size=size)
+        answer = None if self.answer is None else self._window(self.answer, position, size, extra=1)
+        return FewShotPrompt(plain.tokens, plain.mask, answer)
 
 
 class FewShot(AbstractTokens):
@@ -84,7 +85,7 @@ class FewShot(AbstractTokens):
         tokens: Tokens of the longest prompt, to which all are padded (static).
         vocabulary: How many tokens there are (static).
 
-    Source: few-shot prompts of pairs [Brown20]; labels that are not right [Min22]; new symbols [Wei23].
+    Source: few-shot prompts of pairs [Brown20]; labels that are not right [Min22]; new symbols [Wei23, Pan23].
     """
 
     prefix: Int[Array, " before"]
@@ -125,7 +126,6 @@ class FewShot(AbstractTokens):
         """
         require_integer("shots", shots, least=0)
         require_known("labels", labels, LABELS)
-        pairs = [tuple(pair) for pair in pairs]
         items, words = [pair[0] for pair in pairs], list(dict.fromkeys(pair[-1] for pair in pairs))
         if len(set(items)) < len(items) or not all(len(pair) == 2 and all(pair) for pair in pairs):
             raise expected("pairs", "pairs of an item, each once, and its answer", pairs[:3])
@@ -154,9 +154,9 @@ class FewShot(AbstractTokens):
         asked = np.sort([len(row) for row in questions])[-shots - 1 :].sum()
         lengths = [len(answers[i]) for i in classes] if labels != "symbols" else [max(map(len, marks))] * len(pairs)
         tokens = int(len(start) + asked + np.sort(lengths)[-shots - 1 :].sum() + shots * len(end))
-        vocabulary = tokenizer.get_vocab_size() if vocabulary is None else vocabulary
+        size = tokenizer.get_vocab_size() if vocabulary is None else vocabulary
         for row in (start, end, *questions, *answers, *marks):
-            in_vocabulary("tokens", np.array(row, np.int32), vocabulary, "a larger vocabulary=")
+            in_vocabulary("tokens", np.array(row, np.int32), size, "a larger vocabulary=")
         arrays = (
             _rows([start])[0],
             _rows(questions),
@@ -165,7 +165,7 @@ class FewShot(AbstractTokens):
             _rows(marks),
             _rows([end])[0],
         )
-        return cls(*arrays, shots, labels, balanced, tokens, vocabulary)
+        return cls(*arrays, shots, labels, balanced, tokens, size)
 
     def draw(self, *, key: PRNGKeyArray) -> tuple[Int[Array, " shot"], Int[Array, " shot"], Int[Array, ""]]:
         """Numbers of the examples' pairs, of the pairs whose labels they show, and of the query's pair."""

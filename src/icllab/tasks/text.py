@@ -75,36 +75,34 @@ class Text(AbstractTokens):
                 not bytes or repeats one.
         """
         require_integer("tokens", tokens, least=2)
-        if tokenizer is None:
-            if vocabulary is not None:
-                raise expected("vocabulary", "a tokenizer beside it", vocabulary, "bytes are 256 or those of alphabet=")
-            contents, unit = documents.contents, "bytes"
-        elif alphabet is not None:
+        table, unit = _table(alphabet), "bytes" if tokenizer is None else "tokens"
+        if tokenizer is None and vocabulary is not None:
+            raise expected("vocabulary", "a tokenizer beside it", vocabulary, "bytes are 256 or those of alphabet=")
+        if tokenizer is not None and alphabet is not None:
             raise expected("alphabet", "None beside a tokenizer", alphabet, "leave out one of the two")
-        else:
-            contents, unit = _encoded(documents, tokenizer), "tokens"
+        contents = documents.contents if tokenizer is None else _encoded(documents, tokenizer)
         sizes = np.array([len(content) for content in contents], np.int64)
         if not len(sizes):
             raise expected("documents", "at least one file", 0)
         if sizes.min() < (2 if pad else tokens):
             short, least = documents.names[int(np.argmin(sizes))], 2 if pad else tokens
-            hint = f"leave short files out with documents.at_least({'tokens' if unit == 'bytes' else 'bytes'})"
+            hint = f"leave short files out with documents.at_least({'tokens' if tokenizer is None else 'bytes'})"
             raise expected(short, f"at least {least} {unit}, those of a window", int(sizes.min()), hint)
         # Places are numbered in 32 bits, and windows, which are fewer.
         places = int(np.maximum(sizes, tokens).sum())
         if places >= 2**31:
             raise expected("documents", f"fewer than 2^31 {unit}", places, "use fewer files")
-        if unit == "bytes":
-            table, vocabulary = _table(alphabet)
-            rows = [table[np.frombuffer(content, np.uint8)] for content in contents]
+        if tokenizer is None:
+            rows = [table[np.frombuffer(content, np.uint8)] for content in documents.contents]
+            size = int(table.max()) + 1
         else:
-            vocabulary = tokenizer.get_vocab_size() if vocabulary is None else vocabulary
-            in_vocabulary("tokens", np.concatenate(contents), vocabulary, "a larger vocabulary=")
-            rows = [np.asarray(content, np.min_scalar_type(vocabulary - 1)) for content in contents]
+            size = tokenizer.get_vocab_size() if vocabulary is None else vocabulary
+            in_vocabulary("tokens", np.concatenate(contents), size, "a larger vocabulary=")
+            rows = [np.asarray(content, np.min_scalar_type(size - 1)) for content in contents]
         rows = [np.pad(row, (0, max(0, tokens - len(row)))) for row in rows]
         windows = np.cumsum(np.maximum(sizes - tokens, 0) + 1).astype(np.int32)
         symbols, lengths = jnp.asarray(np.concatenate(rows)), jnp.asarray(sizes.astype(np.int32)) if pad else None
-        return cls(symbols, jnp.asarray(windows), tokens, vocabulary, lengths)
+        return cls(symbols, jnp.asarray(windows), tokens, size, lengths)
 
     @classmethod
     def from_files(
@@ -170,17 +168,17 @@ class Text(AbstractTokens):
         return TokenPrompt(self.symbols[begin + at].astype(jnp.int32), mask)
 
 
-def _table(alphabet: Any) -> tuple[np.ndarray, int]:
-    """The token of each byte, and how many tokens there are."""
+def _table(alphabet: Any) -> np.ndarray:
+    """The token of each byte."""
     if alphabet is None:
-        return np.arange(256, dtype=np.uint8), 256
+        return np.arange(256, dtype=np.uint8)
     if not isinstance(alphabet, bytes):
         raise expected("alphabet", "bytes", alphabet, "such as b'abc'")
     if not 0 < len(set(alphabet)) == len(alphabet) < 256:
         raise expected("alphabet", "at least one byte and not all, each once", alphabet)
     table = np.full(256, len(alphabet), np.uint8)
     table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet), dtype=np.uint8)
-    return table, len(alphabet) + 1
+    return table
 
 
 def _encoded(documents: Documents, tokenizer: Any) -> list[list[int]]:
