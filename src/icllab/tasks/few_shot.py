@@ -187,11 +187,15 @@ class FewShot(AbstractTokens):
     def sample(self, *, key: PRNGKeyArray) -> FewShotPrompt:
         """One prompt."""
         examples, shown, query = self.draw(key=key)
-        answers = self.answers
-        if self.labels == "symbols":
-            of_symbols = jax.random.fold_in(key, 1)
-            answers = jax.random.permutation(of_symbols, self.symbols)[: len(self.answers)]
+        answers = self.shown_answers(key=key)
         return self.prompt(examples, answers[self.classes[shown]], query, answers[self.classes[query]])
+
+    def shown_answers(self, *, key: PRNGKeyArray) -> Int[Array, "answer token"]:
+        """Tokens that stand for each answer of the table in the prompt of a key: its own, or those of a symbol."""
+        require_key(key)
+        if self.labels != "symbols":
+            return self.answers
+        return jax.random.permutation(jax.random.fold_in(key, 1), self.symbols)[: len(self.answers)]
 
     def prompt(
         self,
