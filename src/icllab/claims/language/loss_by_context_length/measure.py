@@ -16,11 +16,11 @@ VERSION = 1
 BATCH = 4
 
 
-def measure(point, *, key, shuffled=False, permuted=False, everywhere=False):
+def measure(point, *, key, everywhere=False, placebo=False, permuted=False):
     """Losses [seed, context] of a window's last tokens, and parts of their fall [seed, target].
 
-    ``shuffled``: tokens of the far context change places. ``permuted``: entries of the query weights do.
-    ``everywhere``: the far context is another window's in place of the text's.
+    ``everywhere``: the far context is another window's in place of the text's. ``placebo``: whether targets have come
+    before is that of another window's. ``permuted``: entries of the query weights change places.
     """
     model, text, facts = _models.load(point.model), *_text(point.model, point.context[-1] + point.targets)
     if permuted:
@@ -30,16 +30,13 @@ def measure(point, *, key, shuffled=False, permuted=False, everywhere=False):
     longest, near = point.context[-1], point.near
     other = windows.copy()
     other[..., : longest - near] = np.roll(windows, 1, axis=1)[..., : longest - near]
-    if shuffled:
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        windows[..., : longest - near] = rng.permuted(windows[..., : longest - near], axis=-1)
     if everywhere:
         windows = other
     losses = {size: _losses(model, windows[..., longest - size :], point.targets) for size in point.context}
     fall = losses[near] - losses[longest]
-    near_repeats = _repeated(windows[..., longest - near :], point.targets)
-    repeats = _repeated(windows, point.targets)
+    near_repeats, repeats = (_repeated(part, point.targets) for part in (windows[..., longest - near :], windows))
     kinds = np.stack([repeats & ~near_repeats, near_repeats, ~repeats], axis=1)
+    kinds = np.roll(kinds, 1, axis=2) if placebo else kinds
     elsewhere = losses[near] - _losses(model, other, point.targets)
     return {
         "loss": (("seed", "context"), np.stack([v.mean(axis=(1, 2)) for v in losses.values()], axis=1)),
