@@ -63,9 +63,9 @@ def test_losses_are_those_of_the_same_targets_and_parts_of_the_fall_add_up(of_ca
 def test_a_model_that_counts_gains_from_far_repeats_and_from_its_own_text(of_cache):
     results = measured()
     assert results["fall"][:, 0].min() > 0 > results["fall"][:, 2].max()
-    everywhere = measured(everywhere=True)
-    np.testing.assert_allclose(everywhere["fall"].sum(1), everywhere["elsewhere_fall"].sum(1), atol=1e-6)
-    np.testing.assert_allclose(everywhere["fall"].sum(1), results["elsewhere_fall"].sum(1), atol=1e-6)
+    exchanged = measured(exchanged=True)
+    np.testing.assert_allclose(exchanged["elsewhere_fall"].sum(1), results["fall"].sum(1), atol=1e-6)
+    np.testing.assert_allclose(exchanged["fall"].sum(1), results["elsewhere_fall"].sum(1), atol=1e-6)
     placebo = measured(placebo=True)
     np.testing.assert_allclose(placebo["fall"].sum(1), results["fall"].sum(1), atol=1e-6)
     assert np.all(placebo["fall"][:, 0] < results["fall"][:, 0])

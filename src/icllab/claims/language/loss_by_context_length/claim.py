@@ -83,9 +83,9 @@ claim = Claim(
     },
     key=13,
     controls={
-        "other_file": Control(
-            "the far context is another window's, in what is called the text's too",
-            measure={"everywhere": True},
+        "exchanged": Control(
+            "another window's far context is called the text's, and the text's another's",
+            measure={"exchanged": True},
             axes={"context": (16, 256)},
         ),
         "placebo": Control(

@@ -16,11 +16,11 @@ VERSION = 1
 BATCH = 4
 
 
-def measure(point, *, key, everywhere=False, placebo=False, permuted=False):
+def measure(point, *, key, exchanged=False, placebo=False, permuted=False):
     """Losses [seed, context] of a window's last tokens, and parts of their fall [seed, target].
 
-    ``everywhere``: the far context is another window's in place of the text's. ``placebo``: whether targets have come
-    before is that of another window's. ``permuted``: entries of the query weights change places.
+    ``exchanged``: another window's far context is called the text's, and the text's another's. ``placebo``: whether
+    targets have come before is that of another window's. ``permuted``: entries of the query weights change places.
     """
     model, text, facts = _models.load(point.model), *_text(point.model, point.context[-1] + point.targets)
     if permuted:
@@ -30,8 +30,8 @@ def measure(point, *, key, everywhere=False, placebo=False, permuted=False):
     longest, near = point.context[-1], point.near
     other = windows.copy()
     other[..., : longest - near] = np.roll(windows, 1, axis=1)[..., : longest - near]
-    if everywhere:
-        windows = other
+    if exchanged:
+        windows, other = other, windows
     losses = {size: _losses(model, windows[..., longest - size :], point.targets) for size in point.context}
     fall = losses[near] - losses[longest]
     near_repeats, repeats = (_repeated(part, point.targets) for part in (windows[..., longest - near :], windows))
