@@ -1,0 +1,102 @@
+r"""How much of a longer context's use is that it repeats the token to come.
+
+The last T tokens of windows of a text are predicted after c tokens of context, c = 1 to 256, and again after the
+window's near context of 16 tokens with another window's in place of the far one. The targets are the same, so that
+the fall of the loss from the near context to the whole one is exactly a sum over three kinds of targets,
+
+.. math:: L_{16} - L_{256} = \sum_k E[(\ell_{16} - \ell_{256})\, 1_k],
+
+those that only the far context has (*far*), those that the near context has already (*near*), and those that neither
+has (*new*). What has not come before cannot be copied: new tokens bound what a longer context is good for besides.
+"""
+
+import xarray as xr
+
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.results import fixed_values
+
+FAR, NEAR, NEW = "far", "near", "new"
+TARGETS = (FAR, NEAR, NEW)
+FALL = 0.3  # nats
+HALF = 0.5
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """The loss falls; more than half of it where the far context repeats; another window's context brings less."""
+    dataset = dataset.isel(model=0, drop=True)
+    fall, elsewhere = dataset["fall"].sum("target"), dataset["elsewhere_fall"].sum("target")
+    most, near = int(dataset["context"].max()), fixed_values(dataset)["near"]
+    quantity = f"loss after {near} tokens - after {most}, nats"
+    findings = checks.above("falls", quantity, estimates.mean(fall), FALL)
+    far = dataset["fall"].sel(target=FAR, drop=True)
+    quantity = "fall on tokens that the far context alone has - half of the fall, nats"
+    findings += checks.above("repetition", quantity, estimates.mean(far - HALF * fall))
+    quantity = "fall with another window's far context - half of that with the text's, nats"
+    return findings + checks.below("elsewhere", quantity, estimates.mean(elsewhere - HALF * fall))
+
+
+def figure(dataset: xr.Dataset):
+    """The loss by the length of the context, and the parts of its fall by kind of target."""
+    part = dataset.isel(model=0, drop=True)
+    rows = [Panel("loss", xscale="log"), *(Panel(name, x="target") for name in ("fall", "elsewhere_fall", "share"))]
+    return panels(part, rows, x="context", columns=2)
+
+
+CONTEXTS = (1, 4, 16, 64, 256)
+OUTPUTS = {"context": CONTEXTS, "target": TARGETS}
+CORPUS = "first 13 hexadecimal digits of the corpus's digest, as a number"
+
+claim = Claim(
+    title="A long context is used to repeat",
+    sentence=(
+        "On Python sources, SmolLM2-135M's loss falls from 16 to 256 tokens of context, mostly on tokens that occur "
+        "in the further context alone; another file's context brings less than half."
+    ),
+    conditions=(
+        "A tenth of the files of the running Python's standard library, whose digest is among the data; windows "
+        "without a token at their start; the last 16 tokens of each are targets, after c to c + 15 tokens. Errors are "
+        "over draws of windows. Bounds were set on other draws."
+    ),
+    sources=("Olsson22",),
+    axes=(
+        Axis("context", "c", "tokens of context", least=1),
+        Axis("target", "k", "where a target has come before"),
+    ),
+    quantities=(
+        "loss",
+        Quantity("fall", r"\Delta_k", "part of the loss's fall", "nats"),
+        Quantity("elsewhere_fall", r"\Delta'_k", "part with another window's far context", "nats"),
+        Quantity("share", "p_k", "share of the targets"),
+        Quantity("corpus_bytes", "|T|", "bytes of the corpus"),
+        Quantity("corpus_digest", r"\mathrm{SHA}", CORPUS),
+    ),
+    static=("model",),
+    outputs=("context", "target"),
+    fixed={"near": 16, "targets": 16, "windows": 2},
+    sizes={
+        "smoke": {"model": ("glassllm-en",), "context": (16, 64), "target": TARGETS, "seed": 2},
+        "small": {"model": ("smollm2-135m",), "seed": 12} | OUTPUTS,
+        "medium": {"model": ("smollm2-135m",), "seed": Seeds(96, block=12)} | OUTPUTS,
+    },
+    key=13,
+    controls={
+        "exchanged": Control(
+            "another window's far context is called the text's, and the text's another's",
+            measure={"exchanged": True},
+            axes={"context": (16, 256)},
+        ),
+        "placebo": Control(
+            "whether a target has come before is asked of another window's targets",
+            measure={"placebo": True},
+            axes={"context": (16, 256)},
+        ),
+        "permuted": Control(
+            "entries of the query weights of each block are in random order",
+            measure={"permuted": True},
+            axes={"context": (16, 256)},
+        ),
+    },
+)
