@@ -68,9 +68,10 @@ claim = Claim(
         "induction heads are deeper than previous-token heads and read them by keys."
     ),
     conditions=(
-        "Of 270 heads, on 32 random tokens and the same again; mean ablation. Repetition lowers the loss by more than 8 nats; the rise without the heads is more than five times that without others of the same blocks; the path "
-        "through keys raises it by 3 nats more than random paths and than queries. Heads are chosen on other prompts. "
-        "Errors are over prompts and random sets. Bounds were set on other draws."
+        "Of 270 heads, on 32 random tokens and the same again; mean ablation. Repetition lowers the loss by more than "
+        "8 nats; the rise without the heads is over five times that without others of their blocks; the path through "
+        "keys raises it by 3 nats more than a random one and than queries. Heads are chosen on other prompts. Errors "
+        "are over prompts and random heads. Bounds were set on other draws."
     ),
     sources=("Olsson22", "WangIOI23"),
     axes=(
@@ -97,8 +98,7 @@ claim = Claim(
     controls={
         "no_induction": Control(
             "glassllm, which has previous-token heads and no induction heads; two heads in the place of eight",
-            measure={"opened": "glassllm-en"},
-            axes={"chosen": 2},
+            measure={"opened": "glassllm-en", "chosen": 2},
         ),
         "permuted": Control(
             "the entries of each query matrix are permuted", measure={"permuted": True}, axes={"seed": (0, 1, 2)}

@@ -12,12 +12,12 @@ from icllab.tasks import RepeatedTokens
 VERSION = 1
 
 
-def measure(point, *, key, opened=None, permuted=False, misnamed=False, exchanged=False):
+def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=False, exchanged=False):
     """Losses and depths, of prompts and random heads that each seed draws anew.
 
-    ``opened``: the model in the place of the point's. ``permuted``: the entries of each W_Q are permuted.
-    ``misnamed``: random heads of the same blocks are taken for induction heads and previous-token heads.
-    ``exchanged``: these are taken for each other.
+    ``opened``: the model, and ``chosen``: the number of heads, in the place of the point's. ``permuted``: the entries of
+    each W_Q are permuted. ``misnamed``: random heads of the same blocks are taken for induction heads and
+    previous-token heads. ``exchanged``: these are taken for each other.
     """
     whole = _models.load(opened or point.model)
     task = RepeatedTokens(whole.embedding.arrangement.vocabulary, point.period)
@@ -28,7 +28,7 @@ def measure(point, *, key, opened=None, permuted=False, misnamed=False, exchange
         model = _heads.with_permuted_queries(whole, rng) if permuted else whole
         scores = head_scores(model, task, key=of_choice, prompts=point.choice)
         named = previous, induction = [
-            _heads.best(_heads.table(model, scores[name]), point.chosen)
+            _heads.best(_heads.table(model, scores[name]), chosen or point.chosen)
             for name in ("previous_token_score", "induction_score")
         ]
         if misnamed or exchanged:
