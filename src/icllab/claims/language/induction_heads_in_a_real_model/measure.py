@@ -15,8 +15,8 @@ VERSION = 1
 def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=False, exchanged=False):
     """Losses and depths, of prompts and random heads that each seed draws anew.
 
-    ``opened``: the model, and ``chosen``: the number of heads, in the place of the point's. ``permuted``: the entries of
-    each W_Q are permuted. ``misnamed``: random heads of the same blocks are taken for induction heads and
+    ``opened``: the model, and ``chosen``: the number of heads, in the place of the point's. ``permuted``: the entries
+    of each W_Q are permuted. ``misnamed``: random heads of the same blocks are taken for induction heads and
     previous-token heads. ``exchanged``: these are taken for each other.
     """
     whole = _models.load(opened or point.model)
