@@ -37,10 +37,16 @@ def with_permuted_queries(model, rng):
 
 
 @eqx.filter_jit
-def mean_outputs(model, prompts):
-    """Mean outputs [block, head, dim] over the prompts and tokens."""
-    means = jax.vmap(lambda prompt: [jnp.mean(part, 0) for part in head_outputs(model, prompt)])(prompts)
-    return jnp.stack([jnp.mean(part, 0) for part in means])
+def mean_outputs(model, prompts, tokens=None):
+    """Mean outputs [block, head, dim] over the prompts, and over their tokens or those of a mask of each prompt."""
+
+    def totals(prompt):
+        masks = jnp.ones(prompt.positions, bool) if prompt.mask is None else prompt.mask[:-1]
+        weights = (masks if tokens is None else tokens(prompt)).astype(float)
+        return jnp.stack([jnp.einsum("t,thd->hd", weights, part) for part in head_outputs(model, prompt)]), weights
+
+    sums, weights = jax.vmap(totals)(prompts)
+    return jnp.sum(sums, axis=0) / jnp.sum(weights)
 
 
 @eqx.filter_jit

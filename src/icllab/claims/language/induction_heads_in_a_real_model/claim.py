@@ -49,7 +49,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Losses of the halves, rises without heads, depths, and rises by paths, each over draws."""
-    part = dataset.isel(model=0, drop=True)
+    part = dataset.isel(model=0, drop=True).assign_coords(head_set=["best by score", "random"])
     rows = [
         Panel("half_loss", x="half"),
         Panel("loss_rise", x="head_set"),
@@ -78,7 +78,7 @@ claim = Claim(
         Axis("half", "H", "half of the prompt"),
         Axis("head_set", "S", "set of heads"),
         Axis("head_kind", "K", "kind of heads"),
-        Axis("through", "P", "path through the receivers'"),
+        Axis("through", "P", "what the path changes"),
     ),
     quantities=(
         Quantity("half_loss", "L", "loss of the half", "nats"),
