@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         transplanted,
     )
     from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by
+    from icllab.models.interventions.heads import head_outputs, path_patched
     from icllab.models.linear.generalised import GeneralisedAttention
     from icllab.models.linear.linear_attention import LinearAttention
     from icllab.models.linear.multi_head import MultiHeadLinearAttention

@@ -10,7 +10,7 @@ from icllab.core.errors import InputError
 from icllab.core.protocols import Trace
 from icllab.diagnostics import StatedHead, head_scores, item_label_measures, progress_measures
 from icllab.diagnostics.behaviour import heads
-from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.diagnostics.behaviour.answers import answers, sample_prompts
 from icllab.models import (
     BlockOptions,
     DeepSets,
@@ -263,3 +263,18 @@ def test_models_without_patterns_are_refused(getkey):
     model = DeepSets(dim=2, width=3, hidden=(3,), pool="mean", key=getkey())
     with pytest.raises(InputError, match="model: expected one whose trace has patterns"):
         head_scores(model, regression, key=getkey())
+
+
+def test_scores_of_few_prompts_at_once_are_those_of_all(monkeypatch, getkey):
+    law, fields = RepeatedTokens(vocabulary=5, period=3), {"positions": "rotary", "key": getkey()}
+    block = BlockOptions(heads=2, mlp=None, norm="pre")
+    model, key, blocks = Transformer(Tokens(5), dim=5, width=8, layers=2, block=block, **fields), getkey(), []
+    whole = head_scores(model, law, key=key, prompts=5)
+    monkeypatch.setattr(heads, "PATTERN_NUMBERS", 2 * 2 * 5 * 5)
+    monkeypatch.setattr(
+        heads, "answers", lambda *args, block, **kw: blocks.append(block) or answers(*args, block=block, **kw)
+    )
+    few = head_scores(model, law, key=key, prompts=5)
+    assert blocks == [2]
+    for name in few:
+        np.testing.assert_allclose(few[name], whole[name], rtol=1e-5, atol=1e-6)

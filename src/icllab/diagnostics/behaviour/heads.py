@@ -9,6 +9,7 @@ The measures are functions of patterns, so that they apply to a network, to a he
 is defined by its patterns (:class:`StatedHead`).
 """
 
+import math
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
@@ -38,6 +39,7 @@ MEASURES = (
     "context_label_accuracy",
     "context_label_mass",
 )
+PATTERN_NUMBERS = 2**20  # of one block, for all prompts that are in memory at once
 SCORES = (
     "previous_token_score",
     "prefix_matching_score",
@@ -264,7 +266,9 @@ def _scores(pattern: "_Pattern", prompt: Any) -> Float[Array, "head score"]:
 def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 256) -> xr.Dataset:
     r"""Previous-token, prefix-matching, induction and duplicate-token scores of every head of a model.
 
-    Use repeated random tokens, where only the repetition predicts the next token.
+    Use repeated random tokens, where only the repetition predicts the next token. One program reduces the patterns of a
+    block to scores before those of the next are there, for as many prompts at once as have a million numbers in a
+    block's patterns.
 
     Args:
         model: Model whose trace has patterns (activations that end in ``pattern`` [head, token, key], or that are named
@@ -299,7 +303,9 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
                 "model", f"the heads {names} everywhere", member_names, "measure models of other heads one by one"
             )
         names[:] = member_names
-        values = answers(_Scores(), members, task, key=key, prompts=prompts)
+        largest = max(math.prod(sizes) for sizes in _sizes(members.member(0), task, key).values())
+        block = max(1, min(256, PATTERN_NUMBERS // largest))
+        values = answers(_Scores(), members, task, key=key, prompts=prompts, block=block)
         scores = values.reshape(*values.shape[:2], len(member_names), -1).swapaxes(0, 1)
         # Prompts that are not sequences have the previous-token score only.
         return means_and_errors({SCORES[i]: scores[..., i] for i in range(scores.shape[-1])})

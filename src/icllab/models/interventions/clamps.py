@@ -3,6 +3,7 @@ r"""Interventions on the three operations of an induction head, in models that a
 Each takes a model with the activations ``attention1``, ``attention2`` and ``logits`` of
 :class:`~icllab.models.induction.item_label_network.ItemLabelNetwork` (the minimal head has them too) and returns a
 model that ``fit`` trains as any other; they nest. What is clamped passes no gradient on to what it replaces.
+:func:`ablated` takes the heads of a transformer too, :func:`transplanted` any model.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from icllab.core.domains import FRACTION, Domain
 from icllab.core.errors import expected
@@ -21,6 +22,7 @@ from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit
 from icllab.models.induction.minimal_head import label_mass
 from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by
+from icllab.models.interventions.heads import HeadsReplaced, Outputs, head_weights
 
 Tree = TypeVar("Tree")
 FLOOR = 1e-6  # of the attention to a label that is not in the context: its logarithm must be finite
@@ -68,10 +70,32 @@ def copy_clamped(model: AbstractModel, strength: float | None = None) -> EditedB
     return edited_by(model, _Copy(None if strength is None else float(strength)))
 
 
-def ablated(model: AbstractModel, layer: int) -> Edited:
-    """The head of ``layer`` (1 or 2) adds nothing to the stream."""
-    if isinstance(layer, bool) or not isinstance(layer, Integral) or layer not in (1, 2):
-        raise expected("layer", "1 or 2", layer)
+def ablated(
+    model: AbstractModel,
+    layer: int | None = None,
+    *,
+    heads: Any = None,
+    outputs: Outputs | None = None,
+    tokens: Bool[Array, " token"] | Callable[[Any], Array] | None = None,
+) -> Edited | HeadsReplaced:
+    """The head of ``layer`` of an item-label network, or some ``heads`` of a transformer, add nothing to the stream.
+
+    Args:
+        model: Item-label network or :class:`~icllab.models.networks.transformer.Transformer`.
+        layer: Layer of the item-label network, 1 or 2.
+        heads: Pairs (block, head) of the transformer, counted from 0; or weights [block, head] from 0, kept, to 1,
+            ablated, which may be traced: other heads then compile nothing again.
+        outputs: Outputs that take the place of the heads', for each block [head, dim] or [token, head, dim], such as
+            means of :func:`~icllab.models.interventions.heads.head_outputs`; None: zeros.
+        tokens: Mask of the tokens at which they are ablated, or a function of the prompt that gives one; None: all.
+
+    Raises:
+        InputError: Not one of ``layer`` and ``heads`` is given, a head does not exist, or the model has none.
+    """
+    if heads is not None and layer is None:
+        return HeadsReplaced(model, head_weights(model, heads), outputs, tokens)
+    if heads is not None or isinstance(layer, bool) or not isinstance(layer, Integral) or layer not in (1, 2):
+        raise expected("layer", "1 or 2", layer, "or heads=[(block, head)] of a Transformer, without a layer")
     return edited(model, _Ablation(layer))
 
 

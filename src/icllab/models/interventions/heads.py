@@ -1,0 +1,184 @@
+r"""Interventions on the heads of a transformer: the output of a head is replaced for all that read it, or for some.
+
+Head h of a block adds :math:`o_h W_O^{(h)}` to the residual stream. With a weight :math:`m_h` from 0 to 1 and another
+output :math:`r_h`, which is zero, a mean or that of another prompt, it adds instead
+
+.. math:: \big[(1 - m_h)\, o_h + m_h\, r_h\big] W_O^{(h)}.
+
+The weights of all heads are one array [block, head]: under ``jit`` other heads compile nothing again, and the gradient
+of a loss by the weights at 0 is the effect of every head to first order.
+"""
+
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float
+
+from icllab.core.errors import expected, require_instance, require_known
+from icllab.core.protocols import AbstractModel, Edit
+from icllab.models.interventions.edits import AbstractEdited
+from icllab.models.interventions.recording import Recorder
+from icllab.models.networks.transformer import Transformer
+
+Outputs: TypeAlias = Sequence[Array | np.ndarray] | Array | np.ndarray
+"""Outputs of heads for each block, [token, head, dim], or [head, dim] for all tokens."""
+INPUTS = ("queries", "keys", "values")
+
+
+class HeadsReplaced(AbstractEdited):
+    """``model`` with the outputs of some heads replaced; see :func:`~icllab.models.interventions.clamps.ablated`."""
+
+    model: AbstractModel
+    weights: Float[Array, "block head"]
+    outputs: Outputs | None
+    tokens: Bool[Array, " token"] | Callable[[Any], Array] | None
+
+    def edit_of(self, prompt: Any) -> Edit:
+        """The replacement of ``block0.attention.heads`` and so on."""
+        tokens = self.tokens(prompt) if callable(self.tokens) else self.tokens
+        blocks = {f"block{i}.attention.heads": i for i in range(len(self.weights))}
+
+        def edit(name: str, value: Array) -> Array:
+            if name not in blocks:
+                return value
+            change = _change(value, self.weights[blocks[name]], _of_block(self.outputs, blocks[name]))
+            if tokens is not None:
+                change = jnp.where(jnp.broadcast_to(tokens[:, None, None], change.shape), change, 0)
+            return value + change
+
+        return edit
+
+
+class PathPatched(AbstractEdited):
+    """``model`` in which some heads read changed outputs of others; see :func:`path_patched`."""
+
+    model: Transformer
+    senders: Float[Array, "block head"]
+    receivers: Float[Array, "block head"]
+    outputs: Outputs | None
+    through: tuple[str, ...] = eqx.field(static=True)
+
+    def edit_of(self, prompt: Any) -> Edit:
+        """The replacement of the receivers' outputs, from a run on the prompt without intervention."""
+        activations, (_, layout) = self.model.trace(prompt).activations, self.model.embedding(prompt)
+        stream = activations["embedding"]
+        change, received = jnp.zeros_like(stream), []
+        for i, block in enumerate(self.model.blocks):
+            output = activations[f"block{i}.attention.heads"]
+            rows = None if len(output) == len(stream) else layout.read
+            plain, changed = (block.norms[0](x) if block.norm == "pre" else x for x in (stream, stream + change))
+            reads, run = Recorder(), Recorder()
+            block.attention(changed, layout, reads, rows)
+            run = Recorder(lambda name, value, reads=reads: reads.activations[name] if name in self.through else value)
+            block.attention(plain, layout, run, rows)
+            received.append(run.activations["heads"])
+            if rows is None:
+                sent = _change(output, self.senders[i], _of_block(self.outputs, i))
+                change = change + jnp.einsum("thd,hdw->tw", sent, block.attention.output)
+                stream = activations[f"block{i}"]
+        return HeadsReplaced(self.model, self.receivers, received, None).edit_of(prompt)
+
+
+def path_patched(
+    model: AbstractModel,
+    senders: Any,
+    receivers: Any,
+    *,
+    through: Sequence[str] = INPUTS,
+    outputs: Outputs | None = None,
+) -> PathPatched:
+    r"""``model`` in which the ``receivers`` read other outputs of the ``senders``, and nothing else does.
+
+    With all between them as it was, the stream that a receiver's block reads changes by
+
+    .. math:: \sum_s m_s\,(r_s - o_s)\, W_O^{(s)}
+
+    over the senders of earlier blocks. Of the changed stream, through the norm and the rotation of places, a receiver
+    gets its queries, keys or values; from these its output, with which the rest of the model is run. Heads that share
+    their keys with a receiver keep theirs. To first order the effects of all receivers and of the dense layers add up.
+
+    Args:
+        model: Transformer whose norms do not come after a sum.
+        senders: Pairs (block, head), counted from 0; or weights [block, head] from 0, kept, to 1, replaced.
+        receivers: Likewise.
+        through: Some of ``"queries"``, ``"keys"``, ``"values"``.
+        outputs: Other outputs of the senders; None: zeros.
+
+    Raises:
+        InputError: A head does not exist, no receiver is in a later block than a sender, the model is no transformer or
+            has post norms.
+
+    Source: [WangIOI23].
+    """
+    if not isinstance(model, Transformer):
+        raise expected("model", "a Transformer, without other interventions", type(model).__name__)
+    if any(block.norm == "post" for block in model.blocks):
+        raise expected("model", 'norm="pre" or "none"', "post", "the stream after a post norm is no sum of heads")
+    for name in through:
+        require_known("through", name, INPUTS)
+    sent, received = head_weights(model, senders, "senders"), head_weights(model, receivers, "receivers")
+    if not isinstance(sent, Tracer) and not isinstance(received, Tracer):
+        first, reading = (np.flatnonzero(np.asarray(part).any(1)) for part in (sent, received))
+        if len(first) and len(reading) and first[0] >= reading[-1]:
+            raise expected(
+                "receivers", f"a head of a block after {first[0]}, of a sender", f"blocks {reading.tolist()}"
+            )
+    return PathPatched(model, sent, received, outputs, tuple(through))
+
+
+def head_outputs(model: AbstractModel, prompt: Any) -> list[Float[Array, "token head dim"]]:
+    """Outputs of all heads on one prompt, for each block, before :math:`W_O`."""
+    activations = model.trace(prompt).activations
+    return [activations[f"block{i}.attention.heads"] for i in range(len(_head_counts(model)))]
+
+
+def head_weights(model: AbstractModel, heads: Any, name: str = "heads") -> Float[Array, "block head"]:
+    """Weights [block, head] of pairs (block, head), or those given; raise for a head that does not exist."""
+    counts = _head_counts(model)
+    shape = len(counts), max(counts)
+    if eqx.is_array_like(heads) and np.ndim(heads) == 2 and jnp.asarray(heads).dtype.kind in "bf":
+        weights, stated = jnp.asarray(heads, float), not isinstance(heads, Tracer)
+        if weights.shape != shape:
+            raise expected(name, f"weights of shape {shape}, [block, head]", weights.shape)
+        if stated and not ((weights >= 0) & (weights <= 1)).all():
+            raise expected(name, "weights from 0, kept, to 1, replaced", weights)
+        pairs = np.argwhere(np.asarray(weights)) if stated else []
+    else:
+        pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else (pair,) for pair in heads]
+        if not pairs or any(len(pair) != 2 or not all(map(_is_integer, pair)) for pair in pairs):
+            raise expected(name, "pairs (block, head), such as [(0, 1)]", heads)
+        weights = jnp.zeros(shape).at[tuple(np.asarray(pairs, int).T)].set(1)
+    for block, head in pairs:
+        if not (0 <= block < len(counts) and 0 <= head < counts[block]):
+            sizes = f"a block below {len(counts)} and a head below {counts[min(max(block, 0), len(counts) - 1)]}"
+            raise expected(name, f"{sizes}, counted from 0", (int(block), int(head)))
+    return weights
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _head_counts(model: Any) -> list[int]:
+    while isinstance(model, AbstractEdited):
+        model = model.model
+    require_instance("model", model, Transformer, "a Transformer, whose blocks have heads")
+    return [block.attention.query.shape[1] for block in model.blocks]
+
+
+def _of_block(outputs: Outputs | None, block: int) -> Array | np.ndarray | None:
+    return None if outputs is None else outputs[block]
+
+
+def _change(outputs: Array, weights: Array, replacement: Array | np.ndarray | None) -> Array:
+    """The change of outputs [token, head, dim] of which the weights [head] are replaced."""
+    by = jnp.broadcast_to(weights[: outputs.shape[1], None].astype(outputs.dtype), outputs.shape)
+    if replacement is None:
+        return -by * outputs
+    replacement = replacement if replacement.ndim == 3 else replacement[None]
+    return by * (jnp.broadcast_to(replacement, outputs.shape).astype(outputs.dtype) - outputs)
