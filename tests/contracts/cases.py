@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from character_tokenizer import CharacterTokenizer
 
 from icllab import algorithms
 from icllab.lab import registry
@@ -36,6 +37,7 @@ from icllab.models import (
 )
 from icllab.tasks import (
     Curriculum,
+    FewShot,
     FixedPrompts,
     FunctionRegression,
     GaussianInputs,
@@ -66,6 +68,9 @@ from icllab.tasks import (
 from icllab.tasks.text_files import Documents
 
 KEY = jax.random.key(7)
+CHARACTERS = CharacterTokenizer()
+_PAIRS = (("hot", "cold"), ("up", "down"), ("in", "out"), ("wet", "dry"))
+_KINDS = (("cat", "animal"), ("dog", "animal"), ("fly", "animal"), ("oak", "plant"), ("elm", "plant"))
 
 
 def once(build):
@@ -156,6 +161,11 @@ TASKS = {
     "text": lambda: Text.from_documents(
         Documents(("a", "b"), (b"abracadabra", b"barbara and a drab crab")), tokens=6, alphabet=b"abcdr "
     ),
+    "text_padded": lambda: Text.from_documents(
+        Documents(("a", "b"), (b"abra", b"barbara and a drab crab")), tokens=6, tokenizer=CHARACTERS, pad=True
+    ),
+    "few_shot": lambda: FewShot.from_pairs(_PAIRS, CHARACTERS, shots=2, labels="shuffled"),
+    "few_shot_symbols": lambda: FewShot.from_pairs(_KINDS, CHARACTERS, shots=2, labels="symbols", balanced=True),
 }
 TASKS = {name: once(build) for name, build in TASKS.items()}
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from contracts.cases import TASKS, cast, sampled, sampled_batch
 
+from icllab.core.prompt import scored_positions
 from icllab.tasks import Mixture
 from icllab.tasks.classification import AbstractClassification, SignLabels
 
@@ -24,7 +25,9 @@ def same(one, other):
 @eqx.filter_jit
 def losses(task, prediction, prompt):
     """The loss at every position, and at a prediction of zeros the gradient of their sum."""
-    return task.loss(prediction, prompt), jax.grad(lambda p: jnp.sum(task.loss(p, prompt)))(jnp.zeros_like(prediction))
+    return task.loss(prediction, prompt), jax.grad(lambda p: jnp.nansum(task.loss(p, prompt)))(
+        jnp.zeros_like(prediction)
+    )
 
 
 def test_the_same_key_gives_the_same_prompt_and_another_key_another(name, getkey):
@@ -59,9 +62,12 @@ def test_the_loss_is_zero_at_the_target_and_differentiable(name, getkey):
     if isinstance(judge, AbstractClassification):
         certain = np.eye(judge.class_count, dtype=np.float32)[np.asarray(judge.targets(prompt))]
         loss, gradient = losses(task, 1e3 * certain, prompt)
-        np.testing.assert_array_equal(loss, np.zeros(prompt.positions))
-        np.testing.assert_array_equal(eqx.filter_jit(task.accuracy)(certain, prompt), np.ones(prompt.positions))
-        np.testing.assert_allclose(gradient, 1 / judge.class_count - certain, atol=1e-6)
+        mask = scored_positions(prompt)
+        counts = np.ones(prompt.positions, bool) if mask is None else np.asarray(mask)
+        np.testing.assert_array_equal(loss, np.where(counts, 0, np.nan))
+        accuracies = eqx.filter_jit(task.accuracy)(certain, prompt)
+        np.testing.assert_array_equal(accuracies, np.where(counts, 1, np.nan))
+        np.testing.assert_allclose(gradient, (1 / judge.class_count - certain) * counts[:, None], atol=1e-6)
         return
     if isinstance(task, SignLabels):
         loss, gradient = losses(task, 1e3 * prompt.y, prompt)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from character_tokenizer import CharacterTokenizer
 
 from icllab.core.errors import InputError
 from icllab.tasks import Text, text_files
@@ -45,6 +46,45 @@ def test_an_alphabet_numbers_its_bytes_and_makes_all_others_one():
     np.testing.assert_array_equal(task.symbols, [1, 0, 2, 2, 2, 2, 2, 1, 0, 1, 0, 1])
     assert Text.from_documents(FILES, tokens=3).vocabulary == 256
     assert len(PRINTABLE) == 96
+
+
+def test_a_tokenizer_gives_the_windows_of_its_tokens_within_files(getkey):
+    files = Documents(("a", "b"), (b"the theme", "thé\nhe".encode()))
+    tokenizer = CharacterTokenizer("the")
+    task = Text.from_documents(files, tokens=4, tokenizer=tokenizer)
+    assert task.vocabulary == tokenizer.get_vocab_size() == 98
+    # 5 tokens have two windows, 6 have three; no file begins with a special token.
+    every = jax.vmap(task._window)(jnp.arange(int(task.windows[-1])))
+    assert [tokenizer.decode(row) for row in np.asarray(every.tokens)] == [
+        "the them",
+        " theme",
+        "thé\n",
+        "hé\nh",
+        "é\nhe",
+    ]
+    assert every.mask is None
+    counts = task.counts(2)
+    assert counts.sum() == 4 + 5
+    assert counts[tokenizer.encode("e", False).ids[0]].sum() == 0
+    assert Text.from_documents(files, tokens=4, tokenizer=tokenizer, vocabulary=300).symbols.dtype == jnp.uint16
+    with pytest.raises(InputError, match="tokens at 1: expected an id from 0 to 49"):
+        Text.from_documents(files, tokens=4, tokenizer=tokenizer, vocabulary=50)
+
+
+def test_a_file_shorter_than_a_window_is_padded_where_that_is_allowed(getkey):
+    task = Text.from_documents(FILES, tokens=4, alphabet=b"abcd", pad=True)
+    every = jax.vmap(task._window)(jnp.arange(int(task.windows[-1])))
+    assert [bytes(row[:size]) for row, size in zip(np.asarray(every.tokens, np.uint8), (4, 3, 4, 4), strict=True)] == [
+        b"\0\1\2\3",
+        b"\4\4\4",
+        b"\0\1\0\1",
+        b"\1\0\1\0",
+    ]
+    np.testing.assert_array_equal(every.mask.sum(axis=1), [4, 3, 4, 4])
+    np.testing.assert_array_equal(task.counts(2), Text.from_documents(FILES, tokens=2, alphabet=b"abcd").counts(2))
+    losses = jax.vmap(task.loss)(jnp.zeros((4, 3, 5)), every)
+    np.testing.assert_array_equal(np.isnan(losses), [[False] * 3, [False, False, True], [False] * 3, [False] * 3])
+    assert set(np.unique(np.asarray(task.sample_many(99, key=getkey()).mask).sum(axis=1))) == {3, 4}
 
 
 def test_the_target_is_the_next_token_and_a_certain_answer_costs_nothing(getkey):
@@ -92,6 +132,26 @@ def test_files_are_read_by_their_paths(tmp_path):
         (
             lambda: unchecked(Text.from_documents)(Text, FILES, tokens=2, alphabet="ab"),
             "alphabet: expected bytes, got 'ab'; such",
+        ),
+        (
+            lambda: Text.from_documents(Documents(("a",), (b"ab\xff",)), tokens=2, tokenizer=CharacterTokenizer()),
+            "a: expected text in UTF-8, got 'byte 0xff at 2'; leave",
+        ),
+        (
+            lambda: Text.from_documents(FILES, tokens=4, tokenizer=CharacterTokenizer("ababa", "ab")),
+            "c: expected at least 4 tokens, those of a window, got 1; leave short",
+        ),
+        (
+            lambda: Text.from_documents(FILES, tokens=4, tokenizer=CharacterTokenizer("ababa"), pad=True),
+            "c: expected at least 2 tokens, those of a window, got 1; leave short",
+        ),
+        (
+            lambda: Text.from_documents(FILES, tokens=2, alphabet=b"ab", tokenizer=CharacterTokenizer()),
+            "alphabet: expected None beside a tokenizer, got b'ab'",
+        ),
+        (
+            lambda: Text.from_documents(FILES, tokens=2, vocabulary=300),
+            "vocabulary: expected a tokenizer beside it, got 300",
         ),
         (lambda: Text.from_files([], tokens=2), "paths: expected at least one file, got []"),
         (lambda: Text.from_files(["no such"], tokens=2), "paths: expected files that can be read, got 'no such'"),

@@ -11,6 +11,7 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.tasks.classification import SignLabels
     from icllab.tasks.curriculum import Curriculum
+    from icllab.tasks.few_shot import FewShot
     from icllab.tasks.fixed_prompts import FixedPrompts
     from icllab.tasks.function_regression import FunctionRegression
     from icllab.tasks.hierarchical_regression import HierarchicalRegression
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from icllab.tasks.text import Text
 
 __all__ = [
+    "FewShot",
     "FunctionRegression",
     "InContextCopying",
     "ItemLabel",

@@ -1,4 +1,4 @@
-r"""Windows of consecutive bytes of a text, every prefix of which asks for the byte that follows.
+r"""Windows of consecutive bytes or tokens of a text, every prefix of which asks for the one that follows.
 
 .. math:: (t_1, t_2),\; (t_1t_2,\, t_3),\; \dots,\; (t_1 \cdots t_{C-1},\, t_C)
 
@@ -8,12 +8,13 @@ file each is equally likely. The distribution of such text is not known, and nei
 
 from collections.abc import Iterable
 from os import PathLike
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
@@ -30,62 +31,95 @@ class Text(AbstractTokens):
     """A uniformly drawn window of a text; the loss is the cross-entropy of the next token, in nats, at every position.
 
     A byte is a token as it is, 256 of them, or with an ``alphabet`` its place there; all bytes that the alphabet lacks
-    are then one more token, the last.
+    are then one more token, the last. With a ``tokenizer`` tokens are those of a language model.
 
     Attributes:
-        symbols: Tokens of all files, one file after the other.
+        symbols: Tokens of all files, one file after the other; a file shorter than a window is followed by zeros.
         windows: How many windows there are in the files up to and with each.
         tokens: C, tokens of a window (static).
         vocabulary: How many tokens there are (static).
+        sizes: Tokens of each file, by which windows are masked; None: no file is shorter than a window.
     """
 
-    symbols: UInt8[Array, " place"]
+    symbols: UInt[Array, " place"]
     windows: Int[Array, " file"]
     tokens: int = eqx.field(static=True)
     vocabulary: int = eqx.field(static=True)
+    sizes: Int[Array, " file"] | None = None
 
     def __check_init__(self) -> None:
         if isinstance(self.symbols, jax.Array):
             in_vocabulary("symbols", self.symbols, self.vocabulary, "a larger vocabulary=")
 
     @classmethod
-    def from_documents(cls, documents: Documents, *, tokens: int, alphabet: bytes | None = None) -> "Text":
+    def from_documents(
+        cls,
+        documents: Documents,
+        *,
+        tokens: int,
+        alphabet: bytes | None = None,
+        tokenizer: Any = None,
+        vocabulary: int | None = None,
+        pad: bool = False,
+    ) -> "Text":
         """Windows of ``tokens`` tokens, at least 2, of files such as :func:`.text_files.standard_library` has them.
 
         ``alphabet`` has the bytes that are tokens of their own, each once, such as :data:`PRINTABLE`; None: all.
+        ``tokenizer`` is one of the package ``tokenizers`` in its place, such as ``models.pretrained.tokenizer`` gives;
+        each file, UTF-8, is encoded whole and without special tokens. ``vocabulary`` is that of a model that has more
+        tokens than its tokenizer; None: the tokenizer's. With ``pad`` a file shorter than a window, of at least 2
+        tokens, is one window that is padded on the right and masked.
 
         Raises:
-            InputError: A file is shorter than a window, there are 2^31 bytes or more, or the alphabet is not bytes or
-                repeats one.
+            InputError: A file is shorter than a window, or no UTF-8; there are 2^31 tokens or more; or the alphabet is
+                not bytes or repeats one.
         """
         require_integer("tokens", tokens, least=2)
-        table, vocabulary = np.arange(256, dtype=np.uint8), 256
-        if alphabet is not None:
-            if not isinstance(alphabet, bytes):
-                raise expected("alphabet", "bytes", alphabet, "such as b'abc'")
-            if not 0 < len(set(alphabet)) == len(alphabet) < 256:
-                raise expected("alphabet", "at least one byte and not all, each once", alphabet)
-            vocabulary = len(alphabet) + 1
-            table = np.full(256, vocabulary - 1, np.uint8)
-            table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet), dtype=np.uint8)
-        sizes = np.array([len(content) for content in documents.contents], np.int64)
+        table, unit = _table(alphabet), "bytes" if tokenizer is None else "tokens"
+        if tokenizer is None and vocabulary is not None:
+            raise expected("vocabulary", "a tokenizer beside it", vocabulary, "bytes are 256 or those of alphabet=")
+        if tokenizer is not None and alphabet is not None:
+            raise expected("alphabet", "None beside a tokenizer", alphabet, "leave out one of the two")
+        contents = documents.contents if tokenizer is None else _encoded(documents, tokenizer)
+        sizes = np.array([len(content) for content in contents], np.int64)
         if not len(sizes):
             raise expected("documents", "at least one file", 0)
-        if sizes.min() < tokens:
-            short = documents.names[int(np.argmin(sizes))]
-            hint = "leave short files out with documents.at_least(tokens)"
-            raise expected(short, f"at least {tokens} bytes, those of a window", int(sizes.min()), hint)
+        if sizes.min() < (2 if pad else tokens):
+            short, least = documents.names[int(np.argmin(sizes))], 2 if pad else tokens
+            hint = f"leave short files out with documents.at_least({'tokens' if tokenizer is None else 'bytes'})"
+            raise expected(short, f"at least {least} {unit}, those of a window", int(sizes.min()), hint)
         # Places are numbered in 32 bits, and windows, which are fewer.
-        if sizes.sum() >= 2**31:
-            raise expected("documents", "fewer than 2^31 bytes", int(sizes.sum()), "use fewer files")
-        windows = np.cumsum(sizes - tokens + 1)
-        symbols = table[np.frombuffer(b"".join(documents.contents), np.uint8)]
-        return cls(jnp.asarray(symbols), jnp.asarray(windows.astype(np.int32)), tokens, vocabulary)
+        places = int(np.maximum(sizes, tokens).sum())
+        if places >= 2**31:
+            raise expected("documents", f"fewer than 2^31 {unit}", places, "use fewer files")
+        if tokenizer is None:
+            rows = [table[np.frombuffer(content, np.uint8)] for content in documents.contents]
+            size = int(table.max()) + 1
+        else:
+            size = tokenizer.get_vocab_size() if vocabulary is None else vocabulary
+            in_vocabulary("tokens", np.concatenate(contents), size, "a larger vocabulary=")
+            rows = [np.asarray(content, np.min_scalar_type(size - 1)) for content in contents]
+        rows = [np.pad(row, (0, max(0, tokens - len(row)))) for row in rows]
+        windows = np.cumsum(np.maximum(sizes - tokens, 0) + 1).astype(np.int32)
+        symbols, lengths = jnp.asarray(np.concatenate(rows)), jnp.asarray(sizes.astype(np.int32)) if pad else None
+        return cls(symbols, jnp.asarray(windows), tokens, size, lengths)
 
     @classmethod
-    def from_files(cls, paths: Iterable[str | PathLike[str]], *, tokens: int, alphabet: bytes | None = None) -> "Text":
-        """Windows of files by their paths; the rest is as in :meth:`of`, errors as in :func:`.text_files.read` too."""
-        return cls.from_documents(text_files.read(paths), tokens=tokens, alphabet=alphabet)
+    def from_files(
+        cls,
+        paths: Iterable[str | PathLike[str]],
+        *,
+        tokens: int,
+        alphabet: bytes | None = None,
+        tokenizer: Any = None,
+        vocabulary: int | None = None,
+        pad: bool = False,
+    ) -> "Text":
+        """Windows of files by their paths; the rest is as in :meth:`from_documents`, and :func:`.text_files.read`."""
+        documents = text_files.read(paths)
+        return cls.from_documents(
+            documents, tokens=tokens, alphabet=alphabet, tokenizer=tokenizer, vocabulary=vocabulary, pad=pad
+        )
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One window."""
@@ -115,9 +149,11 @@ class Text(AbstractTokens):
         number = np.zeros(len(symbols) - order + 1, np.int64)
         for j in range(order):
             number = number * size + symbols[j : len(symbols) - order + 1 + j]
-        # A place of a file is followed by at least so many others of that file.
+        # A place of a file is followed by at least so many others of that file, none of them padding.
         begin = np.arange(len(number))
-        within = begin + order <= ends[np.searchsorted(ends, begin, side="right")]
+        file = np.searchsorted(ends, begin, side="right")
+        padding = 0 if self.sizes is None else np.maximum(self.tokens - np.asarray(self.sizes, np.int64), 0)
+        within = begin + order <= (ends - padding)[file]
         return np.bincount(number[within], minlength=size**order).reshape(-1, size).astype(float)
 
     def _numbers(self, shape: tuple[int, ...], key: PRNGKeyArray) -> Int[Array, "*shape"]:
@@ -127,4 +163,31 @@ class Text(AbstractTokens):
         """A window by its number: every file before it has C - 1 places at which none begins."""
         file = jnp.searchsorted(self.windows, number, side="right").astype(number.dtype)
         begin = number + (self.tokens - 1) * file
-        return TokenPrompt(self.symbols[begin + jnp.arange(self.tokens, dtype=begin.dtype)].astype(jnp.int32))
+        at = jnp.arange(self.tokens, dtype=begin.dtype)
+        mask = None if self.sizes is None else at < self.sizes[file]
+        return TokenPrompt(self.symbols[begin + at].astype(jnp.int32), mask)
+
+
+def _table(alphabet: Any) -> np.ndarray:
+    """The token of each byte."""
+    if alphabet is None:
+        return np.arange(256, dtype=np.uint8)
+    if not isinstance(alphabet, bytes):
+        raise expected("alphabet", "bytes", alphabet, "such as b'abc'")
+    if not 0 < len(set(alphabet)) == len(alphabet) < 256:
+        raise expected("alphabet", "at least one byte and not all, each once", alphabet)
+    table = np.full(256, len(alphabet), np.uint8)
+    table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet), dtype=np.uint8)
+    return table
+
+
+def _encoded(documents: Documents, tokenizer: Any) -> list[list[int]]:
+    """Ids of each file."""
+    rows = []
+    for name, content in zip(documents.names, documents.contents, strict=True):
+        try:
+            rows.append(tokenizer.encode(content.decode(), add_special_tokens=False).ids)
+        except UnicodeDecodeError as error:
+            hint = "leave the file out, or read bytes without a tokenizer"
+            raise expected(name, "text in UTF-8", f"byte {content[error.start]:#04x} at {error.start}", hint) from None
+    return rows
