@@ -76,7 +76,11 @@ def test_fractions_are_those_of_patches_made_for_a_query_at_a_time(monkeypatch):
     np.testing.assert_allclose(fractions[claim.SIMILAR], np.sum(of_foreign) / effects[:3].sum(), rtol=1e-8)
     np.testing.assert_allclose(fractions[claim.BETWEEN], np.sum(between) / effects[1::2].sum(), rtol=1e-6)
     np.testing.assert_allclose(values["effect"][1][0], effects.mean(), rtol=1e-8)
-    assert values["logit_error"][1][0] < 1e-12
+    errors = dict(zip(claim.PATCHES, values["logit_error"][1][0], strict=True))
+    assert errors[claim.OWN] < 1e-12
+    given = [[with_patch(patches[i], bare[j]) for j in range(3)] for i in range(3)]
+    further = [np.abs(given[i][j] - wanted[j]).max() / np.abs(wanted[j]).max() for i, j in ((0, 2), (2, 0))]
+    np.testing.assert_allclose(errors[claim.FURTHER], max(further), rtol=1e-8)
 
 
 def test_a_text_has_a_few_people_and_no_holes():
@@ -102,7 +106,7 @@ def made_up(error=1e-6, **left):
     rng = np.random.default_rng(0)
     values = np.array(list(fractions.values())) + 0.01 * rng.normal(size=(4, len(fractions)))
     return xr.Dataset(
-        {"effect_left": (("seed", "patch"), values), "logit_error": (("seed",), np.full(4, error))},
+        {"effect_left": (("seed", "patch"), values), "logit_error": (("seed", "patch"), np.full(values.shape, error))},
         coords={"seed": range(4), "patch": list(fractions)},
     )
 

@@ -67,21 +67,18 @@ def measure(point, *, key, strength=1.0, same_context=False, same_query=False):
         effect = np.asarray(divergence("logits", answers, last_answers(model, bare)))
         *rows, queries = (jax.tree.map(lambda leaf: leaf[:count], batch) for batch in (full, *after_others, bare))
         worlds = [patched(model, batch, queries, answers[:count], strength) for batch in rows]
-        (at_queries, errors), *of_others = worlds
-        best = np.asarray(best_patched(model, full, bare, answers, strength))
-        base = np.broadcast_to(effect[:count], (count, count))
-
-        def left(values, where):
-            return np.asarray(values)[where].sum() / base[where].sum()
-
-        fractions = [left(at_queries, apart == 0), left(at_queries, apart == 1), left(at_queries, apart > 1)]
-        fractions += [left(values, apart == 0) for values, _ in of_others]
-        fractions += [best[i::2].sum() / effect[i::2].sum() for i in (0, 1)]
-        return {
-            "effect_left": (("patch",), np.array(fractions)),
-            "effect": effect.mean(),
-            "logit_error": np.max(errors),
-        }
+        best = best_patched(model, full, bare, answers, strength)
+        at_own = [(world, apart == 0, effect[:count]) for world in worlds]
+        others = [(worlds[0], where, effect[:count]) for where in (apart == 1, apart > 1)]
+        places = [np.arange(point.fitted) % 2 == i for i in (0, 1)]
+        cases = [at_own[0], *others, *at_own[1:], *((best, where, effect) for where in places)]
+        left = [
+            np.asarray(values)[where].sum() / np.broadcast_to(base, where.shape)[where].sum()
+            for (values, _), where, base in cases
+        ]
+        errors = [np.asarray(values)[where].max() for (_, values), where, _ in cases]
+        rows = {"effect_left": left, "logit_error": errors}
+        return {name: (("patch",), np.array(row)) for name, row in rows.items()} | {"effect": effect.mean()}
 
     return tabulated(of_seed, seed=point.seed)
 
@@ -125,21 +122,24 @@ def last_answers(model, prompts):
 
 @eqx.filter_jit
 def patched(model, full, bare, answers, strength):
-    """Divergences [patch, query] of the answers with the patch of each query, and the relative error at its own."""
+    """:func:`distances` [patch, query] of the answers with the patch of each query."""
 
-    def of_patch(row):
-        i, prompt, alone = row
-        patch = jax.tree.map(lambda leaf: strength * leaf, rank_one_patch(model, prompt, alone))
-        given = last_answers(patch.applied(model), bare)
-        error = jnp.max(jnp.abs(given[i] - answers[i])) / jnp.max(jnp.abs(answers[i]))
-        return divergence("logits", answers, given), error
+    def of_patch(pair):
+        patch = jax.tree.map(lambda leaf: strength * leaf, rank_one_patch(model, *pair))
+        return distances(answers, last_answers(patch.applied(model), bare))
 
-    return jax.lax.map(of_patch, (jnp.arange(len(answers)), full, bare))
+    return jax.lax.map(of_patch, (full, bare))
 
 
 @eqx.filter_jit
 def best_patched(model, full, bare, answers, strength):
-    """Divergences at all queries with the best patch, which is fitted to every other one."""
+    """:func:`distances` of the answers with the best patch, which is fitted to every other query."""
     fitted = [jax.tree.map(lambda leaf: leaf[::2], batch) for batch in (full, bare)]
     patch = jax.tree.map(lambda leaf: strength * leaf, best_patch(model, *fitted, affine=False))
-    return divergence("logits", answers, last_answers(patch.applied(model), bare))
+    return distances(answers, last_answers(patch.applied(model), bare))
+
+
+def distances(answers, given):
+    """Divergence of given answers from those after the context, and the largest relative error of their logits."""
+    errors = jnp.max(jnp.abs(given - answers), axis=-1) / jnp.max(jnp.abs(answers), axis=-1)
+    return divergence("logits", answers, given), errors
