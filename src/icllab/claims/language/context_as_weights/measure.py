@@ -51,7 +51,7 @@ def measure(point, *, key, strength=1.0, same_context=False):
         with_context, changes = [], {}
         for name, (pairs, shown, labels) in contexts.items():
             rows = np.concatenate([pairs[0][shown], pairs[1][labels], np.tile(pairs[2], (len(shown), 1))], axis=1)
-            prompt = TokenPrompt(jnp.asarray([beginning, *rows.ravel(), 0], jnp.int32))
+            prompt = TokenPrompt(jnp.asarray([beginning, *rows.ravel(), 0, 0], jnp.int32))  # a query and its answer
             after, streams_after, _ = recorded_after(model, prompt, stacked([[*q, 0] for q in questions]), blocks)
             with_context.append(nats(after, answers)[tested].mean())
             changes[name] = fits(reads[fitted], (streams_after - streams)[fitted])

@@ -29,6 +29,7 @@ PATCHES = OWN, NEXT, FURTHER, SIMILAR, UNRELATED, FITTED, BETWEEN = (
 EXACT = 1e-4  # relative error of the logits, in float32
 MOST = 1 / 3  # of the effect of the context
 LITTLE = 0.1
+ROUNDING = 1e-6  # what is left of an effect is no smaller
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -37,7 +38,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings = checks.below("exact", "largest relative error of the logits at its query", exact, EXACT)
 
     def left(patch: str) -> Estimate:
-        return estimates.mean(dataset["effect_left"].sel(patch=patch, drop=True))
+        return estimates.geometric_mean(dataset["effect_left"].sel(patch=patch, drop=True).clip(min=ROUNDING))
 
     findings += checks.above("next", "effect left by the patch of a token before or after", left(NEXT), MOST)
     findings += checks.above("further", "effect left by the patch of another query of the text", left(FURTHER), MOST)
@@ -73,7 +74,7 @@ claim = Claim(
         Axis("patch", "p", "patch, and the queries it is tested at"),
     ),
     quantities=(
-        Quantity("effect_left", r"D_p/D_0", "fraction of the context's effect left"),
+        Quantity("effect_left", r"D_p/D_0", "fraction of the effect left"),
         Quantity("effect", "D_0", "effect of the context", "nats"),
         Quantity("logit_error", r"\epsilon", "largest relative error of the logits"),
     ),
