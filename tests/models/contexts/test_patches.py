@@ -5,12 +5,13 @@ import itertools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import language_models as files
 import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.core.prompt import RegressionPrompt
-from icllab.models import BlockOptions, Interleaved, Joined, Transformer, best_patch, rank_one_patch
+from icllab.core.prompt import RegressionPrompt, TokenPrompt
+from icllab.models import BlockOptions, Interleaved, Joined, Transformer, best_patch, pretrained, rank_one_patch
 from icllab.models.contexts.patches import block_inputs, patch_errors, rank_one
 
 RNG = np.random.default_rng(5)
@@ -141,6 +142,68 @@ def test_the_best_patch_of_many_queries_is_a_regression_of_what_the_first_layer_
     change = best.first[0]
     np.testing.assert_allclose(other @ np.asarray(change.weight) + np.asarray(change.bias), fitted, atol=1e-9)
     np.testing.assert_allclose(best.last[0], np.mean(stream - other_stream, axis=0), atol=1e-13)
+
+
+FAMILIES = {
+    "llama": files.LLAMA,
+    "parallel": files.NEOX,
+    "biased gates": {**files.LLAMA, "mlp_bias": True},
+    "gpt2": files.GPT2,
+    "in turn": {**files.NEOX, "use_parallel_residual": False},
+    "qwen2": files.QWEN2,
+}
+
+
+def language_model(config, folder):
+    """A model of a family at random weights, in float64."""
+    pytest.importorskip("safetensors")
+    weights = files.drawn(config)
+    if config.get("mlp_bias"):
+        names = [name for name in weights if ".mlp." in name]
+        weights |= {name.replace("weight", "bias"): RNG.normal(size=len(weights[name])) for name in names}
+    weights = {name: value.astype(np.float64) for name, value in weights.items()}
+    return pretrained.load(files.write_folder(folder / "model", config, weights))
+
+
+def texts(*rows):
+    """Stacked prompts of token ids; the last id of a prompt is no part of it."""
+    return jax.vmap(TokenPrompt)(jnp.asarray(rows, jnp.int32))
+
+
+@eqx.filter_jit
+def _language(model, prompts, alone):
+    """The patch of the first query; answers after the context, without a patch, with it, and with the best of all."""
+    one, alone_one = (jax.tree.map(lambda leaf: leaf[0], batch) for batch in (prompts, alone))
+    patches = rank_one_patch(model, one, alone_one), best_patch(model, prompts, alone, affine=False)
+    models = model, *(patch.applied(model) for patch in patches)
+    return patches[0], jax.vmap(model)(prompts)[:, -1], [jax.vmap(m)(alone)[:, -1] for m in models]
+
+
+@pytest.mark.parametrize(
+    "name", [name if i < 2 else pytest.param(name, marks=pytest.mark.slow) for i, name in enumerate(FAMILIES)]
+)
+def test_every_family_of_language_models_is_patched_exactly(name, tmp_path):
+    """At its query the patch gives all logits after the context. The best patch of three queries does so at each of
+    them where no bias stands for the change of the stream."""
+    model = language_model(FAMILIES[name], tmp_path)
+    rows = [[3, 1, 4, 1, 5, last, 0] for last in (7, 2, 9)]
+    results = _language(model, texts(*rows), texts(*(row[4:] for row in rows)))
+    exact, wanted, (plain, patched, fitted) = results
+    scale = float(jnp.abs(wanted).max())
+    np.testing.assert_allclose(patched[0], wanted[0], rtol=0, atol=1e-12 * scale)
+    assert (np.abs(np.asarray(wanted - plain)).max(axis=1) > 1e-2 * scale).all()
+    assert (np.abs(np.asarray(wanted - patched)).max(axis=1)[1:] > 1e-2 * scale).all()
+    gated, biased = hasattr(model.blocks[0].mlp, "gate"), model.blocks[0].mlp.layers[-1].bias is not None
+    assert len(exact.gates) == (len(model.blocks) if gated else 0)
+    if not biased:
+        np.testing.assert_allclose(fitted, wanted, rtol=0, atol=1e-9 * scale)
+    changes = [change.weight for change in exact.first + exact.gates] + ([] if biased else list(exact.last))
+    for change in changes:
+        values = np.linalg.svd(change, compute_uv=False)
+        assert values[1] < 1e-13 * values[0] or values[0] < 1e-13
+    assert all((of.ndim == 1) == biased for of in exact.last)
+    if name == "parallel":  # the first block reads the query's token alone, with the context and without
+        np.testing.assert_array_equal(exact.first[0].weight, 0)
 
 
 def test_attention_alone_is_refused():

@@ -7,13 +7,20 @@ u(C) and u(C'). With the change
           \Delta b_2 = u(C) - u(C')
 
 of the first weights and the last bias, the block gives after C' exactly what it gave after C: :math:`a(C')(W_1 + \Delta
-W_1) = a(C) W_1`. Without a skip connection :math:`\Delta b_2 = 0`. Block by block, this makes a whole transformer
-answer so. It is as exact as it is cheap. The patch depends on the query, and the formula knows nothing of contexts: C
-and C' may be any two prompts.
+W_1) = a(C) W_1`. A gate's weights change like the first. Without a last bias the last weights change, by rank one too:
+the last layer reads h in both cases, and
 
-Source: [Dherin25].
+.. math:: \Delta W_2 = \frac{h\, [u(C) - u(C')]}{|h|^2}, \qquad h (W_2 + \Delta W_2) = h W_2 + u(C) - u(C').
+
+Without a skip connection there is nothing to make up for. In a parallel block u is the stream before it and what
+attention adds. Block by block, this makes a whole transformer answer so. It is as exact as it is cheap. The patch
+depends on the query, and the formula knows nothing of contexts: C and C' may be any two prompts.
+
+Source: [Dherin25]; gates and layers without biases, [Goldwaser25].
+Derived: docs/language-models.md, A context as an exact patch.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -21,11 +28,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected, kind_of
+from icllab.core.errors import expected
 from icllab.core.views import fields_html, fields_repr
 from icllab.models.contexts.weight_changes import WeightChange, best_change
-from icllab.models.networks.dense import Dense, Perceptron
+from icllab.models.interventions.recording import Recorder
+from icllab.models.networks.dense import Dense, GatedPerceptron, Perceptron
+from icllab.models.networks.embedding import Layout
 from icllab.models.networks.transformer import Block, Transformer
+
+Fit = Callable[[Array, Array, bool], WeightChange]
+"""The change of a layer from what it reads [row inner], what its output gains [row outer], and if it has a bias."""
 
 
 def rank_one(
@@ -39,38 +51,45 @@ def rank_one(
 
     Source: [Dherin25].
     """
-    return jnp.outer(source / jnp.sum(source**2), (target - source) @ weight)
+    return _least(source, (target - source) @ weight)
+
+
+def _least(source: Array, change: Array) -> Array:
+    """The least change of weights whose output for ``source`` changes so."""
+    return jnp.outer(source / jnp.sum(source**2), change)
 
 
 class Patch(eqx.Module):
     """A change of the dense layers of every block.
 
     Attributes:
-        first: Change of the weights, and of the bias, of the first dense layer.
-        last: Change of the bias of the last.
+        first: Change of the weights, and of the bias if it has one, of the first dense layer.
+        last: Change of the bias of the last, [width]; of its weights [inner, width] where it has no bias.
+        gates: Change of each gate, like that of the first layer; empty without gates.
     """
 
     first: tuple[WeightChange, ...]
-    last: tuple[Float[Array, " width"], ...]
+    last: tuple[Float[Array, "*inner width"], ...]
+    gates: tuple[WeightChange, ...] = ()
 
     __repr__ = fields_repr
     _repr_html_ = fields_html
 
     def applied(self, model: Transformer) -> Transformer:
         """The transformer with these weights."""
-        blocks = tuple(
-            _changed(block, first, last) for block, first, last in zip(model.blocks, self.first, self.last, strict=True)
-        )
+        gates = self.gates or (None,) * len(self.first)
+        changes = zip(model.blocks, self.first, gates, self.last, strict=True)
+        blocks = tuple(_finished(_begun(block, first, gate), last) for block, first, gate, last in changes)
         return eqx.tree_at(lambda m: m.blocks, model, blocks)
 
 
 def rank_one_patch(model: Transformer, prompt: Any, bare_prompt: Any) -> Patch:
     """The patch with which the model's last answer to ``bare_prompt`` is its last answer to ``prompt``.
 
-    Layer norms stand where they stand: what is patched is the layer that reads their output, whatever ``norm`` is.
+    Norms stay as they are: what is patched is the layer that reads their output, whatever ``norm`` is.
 
     Args:
-        model: A transformer with dense layers in every block.
+        model: A transformer with dense layers in every block, gated or not, with biases or without.
         prompt: The prompt with the context.
         bare_prompt: The prompt without it, or with a part of it: ``prompt.alone(position)``.
 
@@ -78,36 +97,36 @@ def rank_one_patch(model: Transformer, prompt: Any, bare_prompt: Any) -> Patch:
         InputError: A block has attention only.
     """
 
-    def change(block: Block, read: Array, reads: Array) -> WeightChange:
-        layer = _first(block)
-        return WeightChange(rank_one(layer.weight, read[0], reads[0]), jnp.zeros_like(layer.bias))  # pyright: ignore[reportArgumentType]
+    def fit(reads: Array, gains: Array, biased: bool) -> WeightChange:
+        return WeightChange(_least(reads[0], gains[0]), jnp.zeros_like(gains[0]))
 
     def stacked(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
-    return _patched_in_turn(model, stacked(prompt), stacked(bare_prompt), change)
+    return _patched_in_turn(model, stacked(prompt), stacked(bare_prompt), fit)
 
 
 def best_patch(model: Transformer, prompts: Any, bare_prompts: Any, *, affine: bool) -> Patch:
     """The patch that does not depend on the query, block by block: a regression over all queries given.
 
-    In every block the change of what the first dense layer gives is fitted by least squares, and the last bias changes
-    by the mean change of the stream. What is left in one block enters the next, and is fitted there.
+    In every block the changes of what the first dense layer and the gate give are fitted by least squares. The last
+    bias changes by the mean change of the stream; without one, the last weights are fitted to it. What is left in one
+    block enters the next, and is fitted there. With fewer queries than inputs of each layer nothing is left, at these.
 
     Args:
-        model: A transformer with dense layers in every block.
+        model: A transformer with dense layers in every block, gated or not, with biases or without.
         prompts: Stacked prompts of one context and many queries.
         bare_prompts: The same queries without it.
-        affine: Whether the first bias changes too.
+        affine: Whether the biases of the first layer and of the gate change too, where they have any.
 
     Raises:
         InputError: A block has attention only.
     """
 
-    def change(block: Block, read: Array, reads: Array) -> WeightChange:
-        return best_change(reads, (read - reads) @ _first(block).weight, affine=affine)
+    def fit(reads: Array, gains: Array, biased: bool) -> WeightChange:
+        return best_change(reads, gains, affine=affine and biased)
 
-    return _patched_in_turn(model, prompts, bare_prompts, change)
+    return _patched_in_turn(model, prompts, bare_prompts, fit)
 
 
 def patch_errors(
@@ -132,44 +151,100 @@ def patch_errors(
 
 def block_inputs(model: Transformer, prompts: Any) -> list[tuple[Float[Array, "prompt width"], ...]]:
     """Inputs of the dense layers of each block, and the stream beside them, at the last token of stacked prompts."""
+    streams, layout = _embedded(model, prompts)
+    inputs = []
     for block in model.blocks:
-        _first(block)
-    activations = jax.vmap(lambda prompt: model.trace(prompt).activations)(prompts)
-    streams = [activations[f"block{i}.middle"][:, -1] for i in range(len(model.blocks))]
-    return [
-        (block.norms[1](stream) if block.norm == "pre" else stream, stream)
-        for block, stream in zip(model.blocks, streams, strict=True)
-    ]
+        *values, streams = _through(block, streams, layout)
+        inputs.append(tuple(values))
+    return inputs
 
 
-def _patched_in_turn(model: Transformer, prompts: Any, bare_prompts: Any, change: Any) -> Patch:
+def _embedded(model: Transformer, prompts: Any) -> tuple[Float[Array, "prompt token width"], Layout]:
+    for block in model.blocks:
+        _require_dense(block)
+    layouts = []
+
+    def embedded(prompt: Any) -> Array:
+        stream, layout = model.embedding(prompt)
+        layouts.append(layout)
+        return stream
+
+    return jax.vmap(embedded)(prompts), layouts[0]
+
+
+def _through(block: Block, streams: Array, layout: Layout) -> tuple[Array, Array, Array]:
+    """What the dense layers of a block read at the last token, the stream beside them, and the streams after it."""
+
+    def through(stream: Array) -> tuple[Array, Array, Array]:
+        record = Recorder()
+        after = block(stream, layout, record, "block", None)
+        if block.parallel:
+            seen, beside = stream[-1:], stream[-1:] + record.activations["block.attention"][-1:]
+        else:
+            seen = beside = record.activations["block.middle"][-1:]
+        reads = block.norms[1](seen) if block.norm == "pre" else seen
+        return reads[0], beside[0], after
+
+    return jax.vmap(through)(streams)
+
+
+def _patched_in_turn(model: Transformer, prompts: Any, bare_prompts: Any, fit: Fit) -> Patch:
     """The first block, then the second as it is with the first one patched, and so on."""
-    targets, current = block_inputs(model, prompts), model
-    first: list[WeightChange] = []
-    last: list[Array] = []
-    for i, block in enumerate(model.blocks):
-        (read, stream), (reads, streams) = targets[i], block_inputs(current, bare_prompts)[i]
-        first.append(change(block, read, reads))
-        last.append(jnp.mean(stream - streams, axis=0))
-        current = eqx.tree_at(lambda m, i=i: m.blocks[i], current, _changed(block, first[i], last[i]))
-    return Patch(tuple(first), tuple(last))
+    (with_context, layout), (bare, bare_layout) = (_embedded(model, batch) for batch in (prompts, bare_prompts))
+    first, last, gates = [], [], []
+    for block in model.blocks:
+        read, stream, with_context = _through(block, with_context, layout)
+        reads, streams, _ = _through(block, bare, bare_layout)
+        mlp = _require_dense(block)
+        layers = [mlp.layers[0], *([mlp.gate] if isinstance(mlp, GatedPerceptron) else [])]
+        changes = [fit(reads, (read - reads) @ layer.weight, layer.bias is not None) for layer in layers]
+        first.append(changes[0])
+        gates.extend(changes[1:])
+        block = _begun(block, *changes)
+        gain = stream - streams
+        if mlp.layers[-1].bias is None:
+            last.append(fit(_last_reads(_require_dense(block), reads), gain, False).weight)
+        else:
+            last.append(jnp.mean(gain, axis=0))
+        *_, bare = _through(_finished(block, last[-1]), bare, bare_layout)
+    return Patch(tuple(first), tuple(last), tuple(gates))
 
 
-def _first(block: Block) -> Dense:
-    """The first dense layer."""
+def _last_reads(mlp: Perceptron | GatedPerceptron, reads: Array) -> Array:
+    """What the last dense layer reads: the last hidden layer, or the inputs where there is none."""
+    hidden = [reads]
+
+    def record(_: str, value: Array) -> Array:
+        hidden.append(value)
+        return value
+
+    mlp(reads, record)
+    return hidden[-1]
+
+
+def _require_dense(block: Block) -> Perceptron | GatedPerceptron:
     if block.mlp is None:
         raise expected("model", "dense layers in every block", "attention only", "BlockOptions(mlp=(...,))")
-    if block.parallel:
-        raise expected("model", "dense layers that read the stream after attention", "parallel ones", "parallel=False")
-    if not isinstance(block.mlp, Perceptron) or block.mlp.layers[0].bias is None:
-        raise expected("model", "dense layers with biases, without a gate", kind_of(block.mlp))
-    return block.mlp.layers[0]
+    return block.mlp
 
 
-def _changed(block: Block, first: WeightChange, last: Array) -> Block:
-    def parts(of: Any) -> Any:
-        return of.mlp.layers[0].weight, of.mlp.layers[0].bias
+def _begun(block: Block, first: WeightChange, gate: WeightChange | None = None) -> Block:
+    """The block with the first layer and the gate patched."""
+    block = eqx.tree_at(lambda of: of.mlp.layers[0], block, replace_fn=lambda layer: _added(layer, first))
+    if gate is None:
+        return block
+    return eqx.tree_at(lambda of: of.mlp.gate, block, replace_fn=lambda layer: _added(layer, gate))
 
-    layer = _first(block)
-    block = eqx.tree_at(parts, block, (layer.weight + first.weight, layer.bias + first.bias))  # pyright: ignore[reportOptionalOperand]
-    return eqx.tree_at(lambda of: of.mlp.layers[-1].bias, block, replace_fn=lambda bias: bias + last)
+
+def _added(layer: Dense, change: WeightChange) -> Dense:
+    def parts(of: Dense) -> list[Any]:
+        return [of.weight] if of.bias is None else [of.weight, of.bias]
+
+    new = [layer.weight + change.weight] + ([] if layer.bias is None else [layer.bias + change.bias])
+    return eqx.tree_at(parts, layer, new)
+
+
+def _finished(block: Block, last: Array) -> Block:
+    """The block with the last layer patched."""
+    name = "bias" if last.ndim == 1 else "weight"
+    return eqx.tree_at(lambda of: getattr(of.mlp.layers[-1], name), block, replace_fn=lambda value: value + last)
