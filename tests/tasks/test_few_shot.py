@@ -156,6 +156,7 @@ def test_less_context_and_another_future_keep_what_counts():
         ({"tokenizer": CharacterTokenizer("> d")}, "template: expected tokens that do not reach over the parts of"),
         ({"tokenizer": CharacterTokenizer("\nw")}, "template: expected tokens that do not reach over the parts of"),
         ({"tokenizer": CharacterTokenizer("t ")}, "template: expected tokens that do not reach over the parts of"),
+        ({"tokenizer": CharacterTokenizer("g -> c")}, "template: expected tokens that do not reach over the parts of"),
         ({"template": "{} -> {}"}, "template: expected {} for the item and for the answer, and text after each"),
         ({"shots": 5}, "pairs: expected at least 6 pairs for 5 shots, got 5"),
         ({"labels": "symbols"}, "labels: expected examples of every answer, where they are symbols, got 'symbols'"),

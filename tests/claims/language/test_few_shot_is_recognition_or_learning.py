@@ -34,7 +34,7 @@ def of_bigrams(monkeypatch):
 
 def test_scores_are_those_of_the_task():
     task = FewShot.from_pairs(pair_tables.KINDS, TOKENIZER, shots=2)
-    keys = list(jax.random.split(jax.random.key(1), 3))
+    keys = list(jax.random.split(jax.random.key(1), 8))
     prompts, candidates = measure._sampled(task, keys)
     assert prompts.tokens.shape[1] % measure.STEP == 0
     likelihood, accuracy, choice = measure._scores(bigrams, prompts, candidates)
