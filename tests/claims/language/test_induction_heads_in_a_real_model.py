@@ -80,7 +80,7 @@ def test_the_check_tells_each_part_of_the_claim():
     assert outcome(made_up()) is Outcome.HOLDS
     for changed, name in (
         ({"repeated": 9.0}, "copied"),
-        ({"random": 2.0}, "rise"),
+        ({"random": 6.0}, "rise"),
         ({"depths": (19.0, 11.0)}, "depth"),
         ({"random_path": 6.0}, "path"),
         ({"queries": 6.0}, "keys"),

@@ -168,7 +168,7 @@ def test_other_heads_compile_nothing_again():
         (lambda: ablated(MODEL, 1, heads=[(0, 0)]), r"layer: expected 1 or 2, got 1; or heads=.* without a layer"),
         (
             lambda: ablated(OTHER_MODEL, heads=[(0, 0)]),
-            r"model: expected a Transformer, whose blocks have heads, got ItemLabelNetwork",
+            r"model: expected a Transformer, whose blocks have heads, got 'ItemLabelNetwork'",
         ),
         (lambda: path_patched(MODEL, [(1, 0)], [(1, 1)]), r"receivers: expected a head of a block after 1"),
         (lambda: path_patched(MODEL, [(0, 0)], [(1, 1)], through=("key",)), r"through.*key"),

@@ -87,13 +87,13 @@ def head_effects(
     shape = head_weights(single, [(0, 0)]).shape
     ablations = jnp.stack([head_weights(single, [pair]) for pair in heads] or [jnp.zeros(shape)])[: len(heads)]
     question = _Effects(ablations, outputs, tokens, positions)
+    names = [f"block{block}.{head}" for block, head in np.ndindex(*shape)]
     places = [block * shape[1] + head for block, head in heads]
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         values = answers(question, members, task, key=key, prompts=prompts, block=1).swapaxes(0, 1)
-        effects = np.full((*values.shape[:2], shape[0] * shape[1]), np.nan)
-        first_order, effects[..., places] = np.split(values, [effects.shape[2]], axis=2)
+        effects = np.full((*values.shape[:2], len(names)), np.nan)
+        first_order, effects[..., places] = np.split(values, [len(names)], axis=2)
         return means_and_errors({"first_order_effect": first_order, "ablation_effect": effects})
 
-    names = [f"block{block}.{head}" for block, head in np.ndindex(*shape)]
     return axes.to_dataset(axes.measure(measure), {"attention_head": names}, prompts=prompts)

@@ -57,7 +57,7 @@ class HeadsReplaced(AbstractEdited):
 class PathPatched(AbstractEdited):
     """``model`` in which some heads read changed outputs of others; see :func:`path_patched`."""
 
-    model: Transformer
+    model: AbstractModel
     senders: Float[Array, "block head"]
     receivers: Float[Array, "block head"]
     outputs: Outputs | None
@@ -65,6 +65,7 @@ class PathPatched(AbstractEdited):
 
     def edit_of(self, prompt: Any) -> Edit:
         """The replacement of the receivers' outputs, from a run on the prompt without intervention."""
+        assert isinstance(self.model, Transformer)  # others are refused
         activations, (_, layout) = self.model.trace(prompt).activations, self.model.embedding(prompt)
         stream = activations["embedding"]
         change, received = jnp.zeros_like(stream), []
@@ -149,11 +150,11 @@ def head_weights(model: AbstractModel, heads: Any, name: str = "heads") -> Float
             raise expected(name, "weights from 0, kept, to 1, replaced", weights)
         pairs = np.argwhere(np.asarray(weights)) if stated else []
     else:
-        pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else (pair,) for pair in heads]
+        pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else () for pair in heads]
         if not pairs or any(len(pair) != 2 or not all(map(_is_integer, pair)) for pair in pairs):
             raise expected(name, "pairs (block, head), such as [(0, 1)]", heads)
         weights = jnp.zeros(shape).at[tuple(np.asarray(pairs, int).T)].set(1)
-    for block, head in pairs:
+    for block, head in np.asarray(pairs, int).reshape(-1, 2):
         if not (0 <= block < len(counts) and 0 <= head < counts[block]):
             sizes = f"a block below {len(counts)} and a head below {counts[min(max(block, 0), len(counts) - 1)]}"
             raise expected(name, f"{sizes}, counted from 0", (int(block), int(head)))

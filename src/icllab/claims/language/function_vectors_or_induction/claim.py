@@ -21,25 +21,21 @@ VECTOR, INDUCTION = "function vector", "induction"
 SETS = (VECTOR, INDUCTION, "beside function vector", "beside induction")
 TASKS = ("few-shot", "repeated")
 REPEATED = 2.0  # nats
+SPARED = 1.0  # nats
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Each set carries one of the two tasks more than the other set, and than random heads of its blocks."""
-    rise = {task: dataset["loss_rise"].sel(task=task, drop=True) for task in TASKS}
-    few_shot, repeated = (
-        {name: part.sel(head_set=name, drop=True) for name in SETS} for part in (rise["few-shot"], rise["repeated"])
-    )
+    """Induction heads carry the repetition, function-vector heads do not; and few-shot prompts need no induction."""
+    rise = dataset["loss_rise"]
+    few_shot, repeated = ({name: rise.sel(task=task, head_set=name, drop=True) for name in SETS} for task in TASKS)
     findings = []
-    for id, values, name, other, bound in (
-        ("few_shot", few_shot, VECTOR, SETS[2], 0.0),
-        ("vector_first", few_shot, VECTOR, INDUCTION, 0.0),
-        ("repeated", repeated, INDUCTION, SETS[3], REPEATED),
-        ("induction_first", repeated, INDUCTION, VECTOR, REPEATED),
-    ):
-        task = "few-shot" if values is few_shot else "repeated"
-        quantity = f"rise of the {task} loss without {name} heads - without {other} heads, nats"
-        findings += checks.above(id, quantity, estimates.mean(values[name] - values[other]), bound)
-    return findings
+    for id, other in (("repeated", SETS[3]), ("induction_first", VECTOR)):
+        quantity = f"rise of the repeated loss without induction heads - without {other} heads, nats"
+        findings += checks.above(id, quantity, estimates.mean(repeated[INDUCTION] - repeated[other]), REPEATED)
+    quantity = "rise of the repeated loss without function-vector heads, nats"
+    findings += checks.below("untouched", quantity, estimates.mean(repeated[VECTOR]), SPARED)
+    quantity = "rise of the few-shot loss without induction heads - without heads beside them, nats"
+    return findings + checks.below("spared", quantity, estimates.mean(few_shot[INDUCTION] - few_shot[SETS[3]]), SPARED)
 
 
 def figure(dataset: xr.Dataset):
@@ -49,12 +45,21 @@ def figure(dataset: xr.Dataset):
     return panels(part, rows, x="head_set", columns=1)
 
 
+SMOKE = {"chosen": 2, "shots": 3, "choice": 2, "prompts": 2}
 OUTPUTS = {"task": TASKS, "head_set": SETS}
 
 claim = Claim(
     title="Function vectors or induction",
-    sentence="The sentence.",
-    conditions="Bounds were set on other draws.",
+    sentence=(
+        "The eight strongest induction heads of SmolLM2 carry the repetition of random tokens and not few-shot "
+        "antonyms; the eight heads of largest function-vector score do not carry repetition."
+    ),
+    conditions=(
+        "Of 270 heads, eight examples of one table, 32 random tokens and the same again; mean ablation. Without "
+        "induction heads repetition loses over 2 nats more than without others of their blocks, few-shot prompts less "
+        "than 1; without function-vector heads repetition loses less than 1. Whether these carry few-shot prompts is "
+        "left open. Errors are over prompts and random heads. Bounds were set on six other draws."
+    ),
     sources=("YinSteinhardt25", "Todd24", "Olsson22"),
     axes=(
         Axis("table", "T", "table of pairs"),
@@ -70,22 +75,27 @@ claim = Claim(
     outputs=tuple(OUTPUTS),
     fixed={"shots": 8, "period": 32, "choice": 6, "chosen": 8, "prompts": 8},
     sizes={
-        "smoke": {"model": ("glassllm-en",), "table": ("antonyms",), "seed": 2, "chosen": 2, "shots": 3} | OUTPUTS,
-        "small": {"model": ("smollm2-135m",), "table": ("antonyms",), "seed": 6} | OUTPUTS,
+        "smoke": {"model": ("glassllm-en",), "table": ("antonyms",), "seed": 2} | SMOKE | OUTPUTS,
+        "small": {"model": ("smollm2-135m",), "table": ("antonyms",), "seed": Seeds(10, block=2, first=6)} | OUTPUTS,
         "medium": {"model": ("smollm2-135m",), "table": ("antonyms", "capitals"), "seed": Seeds(16, block=4)} | OUTPUTS,
     },
     key=72,
     controls={
         "exchanged": Control(
-            "the two kinds of heads are taken for each other", measure={"exchanged": True}, axes={"seed": (0, 1, 2)}
+            "the two kinds of heads are taken for each other", measure={"exchanged": True}, axes={"seed": (6, 7, 8, 9)}
+        ),
+        "copied": Control(
+            "the query is one of the examples, whose shuffled label is the answer",
+            measure={"copied": True},
+            axes={"seed": (6, 7, 8, 9, 10, 11)},
         ),
         "misnamed": Control(
             "random heads of the same blocks are taken for both kinds",
             measure={"misnamed": True},
-            axes={"seed": (0, 1, 2)},
+            axes={"seed": (6, 7, 8, 9)},
         ),
         "permuted": Control(
-            "the entries of each query matrix are permuted", measure={"permuted": True}, axes={"seed": (0, 1, 2)}
+            "the entries of each query matrix are permuted", measure={"permuted": True}, axes={"seed": (6, 7, 8, 9)}
         ),
     },
 )

@@ -14,14 +14,15 @@ VERSION = 1
 TABLES = {"antonyms": pair_tables.ANTONYMS, "capitals": pair_tables.CAPITALS}
 
 
-def measure(point, *, key, permuted=False, misnamed=False, exchanged=False):
+def measure(point, *, key, copied=False, permuted=False, misnamed=False, exchanged=False):
     """Losses without heads, of prompts and random heads that each seed draws anew.
 
-    ``permuted``: the entries of each W_Q are permuted. ``misnamed``: random heads of the same blocks are taken for
-    those of either kind. ``exchanged``: the two kinds are taken for each other.
+    ``copied``: the query of a few-shot prompt is one of its examples, whose shuffled label is the answer. ``permuted``:
+    the entries of each W_Q are permuted. ``misnamed``: random heads of the same blocks are taken for those of either
+    kind. ``exchanged``: the two kinds are taken for each other.
     """
     whole = _models.load(point.model)
-    vocabulary, tokenizer = whole.embedding.arrangement.vocabulary, _models.tokenizer(point.model)
+    vocabulary, tokenizer = whole.embedding.arrangement.outputs or 0, _models.tokenizer(point.model)
     fields = {"shots": point.shots, "vocabulary": vocabulary}
     right, shuffled = (
         FewShot.from_pairs(TABLES[point.table], tokenizer, labels=labels, **fields) for labels in ("right", "shuffled")
@@ -54,7 +55,10 @@ def measure(point, *, key, permuted=False, misnamed=False, exchanged=False):
         def losses(task, scored):
             """The mean losses, of no ablation and of each."""
             outputs = _heads.mean_outputs(model, task.sample_many(point.choice, key=of_choice))
-            prompts = task.sample_many(point.prompts, key=of_test)
+            answered = copied and task is right
+            prompts = (
+                _copied(shuffled, point.prompts, of_test) if answered else task.sample_many(point.prompts, key=of_test)
+            )
             runs = [_heads.losses(model, heads, outputs, task, prompts) for heads in (0 * sets[0], *sets)]
             return [np.nanmean(np.asarray(run, float)[:, scored], axis=1).mean() for run in runs]
 
@@ -70,3 +74,14 @@ def measure(point, *, key, permuted=False, misnamed=False, exchanged=False):
 
 def _at_query(prompt):
     return jnp.arange(prompt.positions) == prompt.query
+
+
+def _copied(task, count, key):
+    """Prompts of shuffled labels whose query is their third example; that example's label is the answer."""
+
+    def prompt(key):
+        examples, shown, _ = task.draw(key=key)
+        labels = task.answers[task.classes[shown]]
+        return task.prompt(examples, labels, examples[2], labels[2])
+
+    return jax.vmap(prompt)(jax.random.split(key, count))

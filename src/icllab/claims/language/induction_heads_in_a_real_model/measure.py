@@ -20,7 +20,7 @@ def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=Fa
     previous-token heads. ``exchanged``: these are taken for each other.
     """
     whole = _models.load(opened or point.model)
-    task = RepeatedTokens(whole.embedding.arrangement.vocabulary, point.period)
+    task = RepeatedTokens(whole.embedding.arrangement.outputs or 0, point.period)
 
     def of_seed(seed):
         of_choice, of_test, of_sets = jax.random.split(jax.random.fold_in(key, seed), 3)
@@ -46,14 +46,14 @@ def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=Fa
         def losses(heads):
             return np.asarray(_heads.losses(model, heads, outputs, task, prompts), float)
 
-        def rise(pair, through):
-            patched = _heads.path_losses(model, *pair, through, outputs, task, prompts)
+        def rise(senders, receivers, through):
+            patched = _heads.path_losses(model, senders, receivers, through, outputs, task, prompts)
             return float(np.mean(patched[:, point.period :])) - repeated
 
         plain = losses(0 * weights[0][0])
         repeated = plain[:, point.period :].mean()
         rises = [losses(receivers)[:, point.period :].mean() - repeated for _, receivers in weights]
-        paths = [[rise(pair, through) for pair in weights[:2]] for through in point.through]
+        paths = [[rise(pair[0], pair[1], through) for pair in weights[:2]] for through in point.through]
         return {
             "half_loss": (("half",), [plain[:, : point.period - 1].mean(), repeated]),
             "loss_rise": (("head_set",), [rises[0], np.mean(rises[1:])]),
