@@ -154,6 +154,6 @@ def test_the_version_is_that_of_the_measuring_file(tmp_path):
         assert registry.load("mine/level", tmp_path).version == version
 
 
-def test_a_scratch_directory_is_for_measurements_that_ask_for_one(tmp_path):
-    assert registry.takes_scratch(registry.load("claims/steady", CLAIMS), CLAIMS)
-    assert not registry.takes_scratch(registry.load("asymptotics/double_descent"))
+def test_a_scratch_directory_is_for_measurements_that_ask_for_one():
+    assert "scratch" in registry.parameters(registry.load("claims/steady", CLAIMS), CLAIMS)
+    assert not {"scratch", "checkpoints"} & registry.parameters(registry.load("asymptotics/double_descent"))

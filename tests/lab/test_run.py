@@ -272,3 +272,19 @@ def test_a_shard_is_the_same_whatever_the_names_are():
     assert [cell["kind"] for cell in share(cells, 1, 2)] == ["a", "d"]
     assert share([{}], 1, 2) == [{}]
     assert share([{}], 2, 2) == []
+
+
+def test_what_a_cell_leaves_as_checkpoints_stays_beside_the_results(tmp_path):
+    source = (CLAIMS / "steady.py").read_text()
+    source = source.replace(
+        "key, scratch, raised=0.0):", 'key, scratch, checkpoints, raised=0.0):\n    (checkpoints / "w").touch()'
+    )
+    source = source.replace("    import jax\n", '    import jax\n\n    (scratch / "w").touch()\n', 1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "steady.py").write_text(source)
+    icl.run("mine/steady", "small", out=tmp_path / "out", claims=tmp_path)
+    root = tmp_path / "out" / "mine" / "steady" / "small"
+    kept = {path.parent.name for path in root.glob("checkpoints/*/w")}
+    assert kept == {path.stem for path in root.glob("cells/*.nc")}
+    assert len(kept) == len(DIMS)
+    assert not (root / "scratch").exists()

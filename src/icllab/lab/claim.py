@@ -87,8 +87,9 @@ class Claim:
         key: Seed of the root key.
         measure: ``measure(point, *, key, ...)`` computes one cell: ``point`` has every fixed value, static coordinate
             and other axis (a tuple) as an attribute; it returns ``{quantity: (axes, values)}``. A parameter
-            ``scratch`` gets a directory of the cell's own, for checkpoints of a training that resumes. None: the
-            function of this name in ``measure.py`` beside the claim.
+            ``scratch`` gets a directory of the cell's own, for checkpoints of a training that resumes; what is in that
+            of a parameter ``checkpoints`` stays beside the results. None: the function of this name in ``measure.py``
+            beside the claim.
         name: ``subject/finding``, set by the registry from the folder's place.
         version: The ``VERSION`` of ``measure.py``, set by the registry: another number than that of stored results
             says that they are stale.

@@ -172,7 +172,8 @@ class Job:
         block: Traced axis -> values.
         versions: Those of the run; a worker of other versions refuses the job.
         limit: Seconds after which the worker ends its own process; None: no limit.
-        scratch: A directory in which the cell may keep checkpoints.
+        scratch: A directory in which the cell may keep checkpoints until it is finished.
+        checkpoints: A directory in which the cell may leave checkpoints for others.
     """
 
     request: Request
@@ -181,6 +182,7 @@ class Job:
     versions: Mapping[str, str]
     limit: float | None = None
     scratch: str | None = None
+    checkpoints: str | None = None
 
 
 def measure(job: Job) -> bytes:
@@ -234,9 +236,11 @@ def _dataset(job: Job) -> "xr.Dataset":
         "configuration": json.dumps(claim.configuration(request.size, request.control)),
     }
     arguments: dict[str, Any] = {}
-    if job.scratch is not None and registry.takes_scratch(claim, request.claims):
-        arguments["scratch"] = Path(job.scratch)
-        arguments["scratch"].mkdir(parents=True, exist_ok=True)
+    parameters = registry.parameters(claim, request.claims)
+    for name, directory in (("scratch", job.scratch), ("checkpoints", job.checkpoints)):
+        if directory is not None and name in parameters:
+            arguments[name] = Path(directory)
+            arguments[name].mkdir(parents=True, exist_ok=True)
     with placed(request.placement.device, claim.precision):
         attributes |= provenance.machine()
         key = cell_key(jax.random.key(claim.key), job.cell)

@@ -121,12 +121,12 @@ def _measure(path: Path) -> Measure:
     return measure
 
 
-def takes_scratch(claim: Claim, folder: str | Path | None = None) -> bool:
-    """Whether the ``measure`` of a claim has a parameter ``scratch``; imports the measuring file."""
+def parameters(claim: Claim, folder: str | Path | None = None) -> set[str]:
+    """The names of the parameters of a claim's ``measure``; imports the measuring file."""
     path = claims(folder)[claim.name]
     source = measure_file(path)
     function = claim.measure if source == path else _module(source).measure
-    return function is not None and "scratch" in inspect.signature(function).parameters
+    return set() if function is None else set(inspect.signature(function).parameters)
 
 
 def _module(path: Path) -> ModuleType:

@@ -9,6 +9,7 @@ place: a reader sees a whole file or none, and any number of processes may share
     DIR/<claim>/<size>/cells/dim=40,tau=1.5.nc
     DIR/<claim>/<size>/failures/dim=80,tau=2.txt   the traceback of a cell that failed, until it is there
     DIR/<claim>/<size>/scratch/dim=80,tau=2/   checkpoints of a cell under way
+    DIR/<claim>/<size>/checkpoints/dim=40,tau=1.5/   checkpoints that a cell leaves for others
     DIR/<claim>/<size>/results.nc              all cells with the claim's theory; plain netCDF
 """
 
@@ -285,6 +286,10 @@ class Store:
     def scratch(self, cell: Coordinates) -> Path:
         """The directory in which a cell may keep checkpoints until it is finished."""
         return self.root / "scratch" / self.path(cell).stem
+
+    def checkpoints(self, cell: Coordinates) -> Path:
+        """The directory in which a cell may leave checkpoints."""
+        return self.root / "checkpoints" / self.path(cell).stem
 
     def set_aside(self) -> Path | None:
         """Move the whole store to another name, which is returned; None where there is no store."""

@@ -188,8 +188,8 @@ class _Sweep:
             self._clear_scratch(cell)  # a run may have been killed between the cell's file and this
             self._end(cell)
             return
-        scratch = str(self.store.scratch(cell).absolute())
-        job = Job(self.request, cell, block, self._versions, self.limit, scratch)
+        directories = (str(path(cell).absolute()) for path in (self.store.scratch, self.store.checkpoints))
+        job = Job(self.request, cell, block, self._versions, self.limit, *directories)
         self._running[self.pool.submit(measure, job)] = cell
 
     def _keep(self, cell: Coordinates, future: "Future[bytes]") -> None:

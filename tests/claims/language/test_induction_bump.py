@@ -1,0 +1,127 @@
+"""The check on made-up curves whose transitions are known, and the prompts and the coefficient of the measurement."""
+
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from judging import judged
+
+import icllab as icl
+from icllab.claims.language.induction_bump import claim, measure
+from icllab.core.errors import InputError
+from icllab.lab.checks import Outcome
+from icllab.tasks import Text
+
+STEPS = claim.STEPS
+POINT = SimpleNamespace(
+    width=8, heads=2, tokens=20, samples=8, nbeta=100.0, localization=10.0, warm_up=20, chain_batch=4
+)
+
+
+def results(*, benefit=1.0, score=0.6, bump=0.5, late=1.0, seeds=8):
+    """Losses that fall as a logarithm, and with two layers once more by ``bump`` at 700 steps, where the head forms.
+
+    The benefit of repetition rises ``late`` times later.
+    """
+    generator, step = np.random.default_rng(0), np.maximum(np.array(STEPS), 1.0)
+
+    def rise(time, seed):
+        return 1 / (1 + (time * (1 + 0.03 * seed) / step) ** 6)
+
+    def curves(draw):
+        noise = draw(len(step))
+        head = np.stack([rise(700, seed) for seed in range(seeds)])
+        text = np.stack([4 - 0.25 * np.log(step)] * seeds)
+        two = {
+            "repeated_loss": text - bump * head,
+            "repeat_benefit": benefit * np.stack([rise(700 * late, seed) for seed in range(seeds)]),
+            "prefix_matching_score": 0.05 + score * head,
+        }
+        one = {"repeated_loss": text, "repeat_benefit": 0 * head, "prefix_matching_score": 0.05 + 0 * head}
+        return {name: np.stack([one[name], two[name]]) + noise for name in two}
+
+    values = curves(lambda size: 0.005 * generator.normal(size=(2, seeds, size)))
+    dims = ("layers", "seed", "step")
+    coords = {"layers": [1, 2], "seed": np.arange(seeds), "step": np.array(STEPS)}
+    return xr.Dataset({name: (dims, value) for name, value in values.items()}, coords=coords)
+
+
+_, failing, outcome = judged(claim.check)
+
+
+def test_it_holds_where_the_head_the_benefit_and_the_bend_come_together():
+    assert outcome(results()) is Outcome.HOLDS, [f for f in claim.check(results()) if f.outcome is not Outcome.HOLDS]
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [({"score": 0.0}, "matching"), ({"benefit": 0.0}, "benefit"), ({"bump": 0.0}, "bump"), ({"late": 3.0}, "together")],
+)
+def test_each_finding_fails_where_its_curve_does(change, finding):
+    assert finding in failing(results(**change))
+
+
+def test_times_of_a_half_and_the_rise_of_the_steepness_are_those_of_the_curves():
+    part = results(seeds=1).sel(layers=2).isel(seed=0)
+    assert float(claim.half_time(part["prefix_matching_score"])) == pytest.approx(700, rel=0.05)
+    assert float(claim.half_time(-part["prefix_matching_score"])) == pytest.approx(700, rel=0.05)
+    step = np.array([s for s in STEPS if s > 0])
+    line = xr.DataArray(5 - 0.3 * np.log(step), {"step": step}, "step")
+    assert float(claim.steepness_rise(line)) == pytest.approx(0, abs=1e-12)
+    # of a fall of height h and exponent 6 at its middle, -dL/dlog t = 6h/4, less what two records on either side smooth
+    logistic = line - 0.5 / (1 + (700 / step) ** 6)
+    assert float(claim.steepness_rise(logistic)) == pytest.approx(6 * 0.5 / 4, rel=0.1)
+    assert float(claim.steepness_rise(line + 1 / step)) < 1e-3  # a power law only becomes less steep
+
+
+@pytest.fixture(scope="module")
+def text():
+    return Text.from_documents(measure.corpus(claim.TABLES), tokens=20, alphabet=measure.PRINTABLE)
+
+
+def test_windows_repeat_with_a_period_of_a_quarter_to_a_half(text):
+    task = measure.Rearranged.of(text, measure.repeating(0.5))
+    windows = np.asarray(task.sample_many(200, key=jax.random.key(0)).tokens)
+    periods = [[p for p in range(5, 10) if (w[p:] == w[:-p]).all()] for w in windows]
+    assert 0.4 < np.mean([bool(p) for p in periods]) < 0.6
+    assert set(np.concatenate([p[:1] for p in periods]).astype(int)) == set(range(5, 10))
+    letters = np.asarray(measure.Rearranged.of(text, measure.letters).sample(key=jax.random.key(1)).tokens)
+    assert len(set(letters[: measure.PERIOD])) == measure.PERIOD
+    assert (letters[measure.PERIOD :] == letters[: -measure.PERIOD]).all()
+    assert all(chr(measure.PRINTABLE[token]).islower() for token in letters)
+
+
+def test_the_corpus_of_smoke_is_the_same_everywhere_and_is_split_by_file():
+    documents = measure.corpus(claim.TABLES)
+    assert documents.digest()[:13] == "DIGEST"
+    training, held_out = documents.split()
+    assert not set(training.names) & set(held_out.names)
+
+
+def test_the_coefficient_is_that_of_one_head_of_the_last_layer(text, monkeypatch):
+    model, masks = measure.network(POINT, 2, key=jax.random.key(0)), []
+    monkeypatch.setattr(measure, "learning_coefficient", lambda *arguments, weights, **options: masks.append(weights))
+    with pytest.raises(TypeError):
+        measure.coefficient(model, text, 1, POINT, key=jax.random.key(1))
+    (mask,) = masks
+    count = sum(int(np.sum(leaf)) for leaf in jax.tree.leaves(mask))
+    head = mask.blocks[1].attention
+    assert count == 4 * 8 * 4  # queries, keys, values and output of width 8 and dimension 4
+    assert all(weights[:, 1].all() for weights in (head.query, head.key, head.value))
+    assert head.output[1].all()
+
+
+@pytest.mark.slow
+def test_checkpoints_of_a_cell_are_opened_by_the_network_of_the_documentation(tmp_path):
+    """The run of ``smoke`` leaves networks that ``icl.load`` opens at every step, and refuses of another network."""
+    icl.run("language/induction_bump", "smoke", out=tmp_path)
+    (cell,) = (tmp_path / "language" / "induction_bump" / "smoke" / "checkpoints").iterdir()
+    point = SimpleNamespace(width=8, heads=2, tokens=36)
+    network = measure.network(point, 2, key=jax.random.key(5))
+    run = icl.load(cell / "seed=0", network)
+    assert run.trajectory.steps == (0, 4)
+    assert not np.array_equal(*(run.trajectory.at(step).member(0).blocks[1].attention.query for step in (0, 4)))
+    with pytest.raises(InputError, match="expected"):
+        icl.load(cell / "seed=0", measure.network(point, 1, key=jax.random.key(5)))
