@@ -8,13 +8,16 @@ from faults.processes import CLAIMS, finished_run
 from page.explorer_tab import watched
 from starlette.testclient import TestClient
 
+from icllab.core.errors import InputError
 from icllab.lab import registry
 from icllab.page import server
+from icllab.page.language_models import LanguageModels
 
 ADDRESS = "http://127.0.0.1:8765"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 BUILT_IN = ("asymptotics/double_descent", "singular/exact_coefficients")
+MARKUP = "<script>window.alerted = 1</script>"
 _all = registry.claims
 
 
@@ -41,6 +44,28 @@ def quick():
     """Few claims: reading all takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "claims", few)
+        yield
+
+
+def reading(self, *, model, text, size=1, block=None, head=None):
+    """What a model of two blocks of two heads makes of any text, without a model."""
+    if text == "refused":
+        raise InputError("text: expected another, got 'refused'")
+    block, head = (1, 0) if block is None else (block, head)
+    tokens = [" a", MARKUP, "\n", r"\xe6", " b"]
+    loss, alone = [None, 1.0, 4.0, 2.0, 0.5], [None, 1.0, 3.0, 2.0 + size, 9.0]
+    pattern = [[0.1] * i + [1 - 0.1 * i] for i in range(5)]
+    scores = {"copy": [1, 0, 0.9], "previous": [0, 1, 0.25]}
+    answer = {"tokens": tokens, "loss": loss, "alone": alone, "pattern": pattern, "scores": scores}
+    return answer | {"blocks": 2, "heads": 2, "block": block, "head": head}
+
+
+@pytest.fixture(scope="module")
+def without_models():
+    """Language models of the page that only pretend to read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LanguageModels, "names", lambda self: ["large", "tiny"])
+        patch.setattr(LanguageModels, "read", reading)
         yield
 
 
