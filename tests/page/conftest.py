@@ -47,14 +47,15 @@ def quick():
         yield
 
 
-def reading(self, *, model, text, size=1, block=None, head=None):
+def reading(text, size=1, block=None, head=None):
     """What a model of two blocks of two heads makes of any text, without a model."""
     if text == "refused":
         raise InputError("text: expected another, got 'refused'")
     block, head = (1, 0) if block is None else (block, head)
     tokens = [" a", MARKUP, "\n", r"\xe6", " b"]
     loss, alone = [None, 1.0, 4.0, 2.0, 0.5], [None, 1.0, 3.0, 2.0 + size, 9.0]
-    pattern = [[0.1] * i + [1 - 0.1 * i] for i in range(5)]
+    step = 0.1 if (block, head) == (1, 0) else 0.2
+    pattern = [[step] * i + [1 - step * i] for i in range(5)]
     scores = {"copy": [1, 0, 0.9], "previous": [0, 1, 0.25]}
     answer = {"tokens": tokens, "loss": loss, "alone": alone, "pattern": pattern, "scores": scores}
     return answer | {"blocks": 2, "heads": 2, "block": block, "head": head}
@@ -65,7 +66,7 @@ def without_models():
     """Language models of the page that only pretend to read."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LanguageModels, "names", lambda self: ["large", "tiny"])
-        patch.setattr(LanguageModels, "read", reading)
+        patch.setattr(LanguageModels, "read", lambda self, *, model, **values: reading(**values))
         yield
 
 
