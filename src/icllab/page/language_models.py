@@ -121,10 +121,11 @@ class LanguageModels:
     def close(self) -> None:
         """End the process, whatever it does."""
         self._closed = True
-        if (process := self._process) is not None:
-            process.kill()  # so that a text under way gives the lock back
-        with self._lock:
-            self._end()
+        while not self._lock.acquire(timeout=0.1):
+            if (process := self._process) is not None:
+                process.kill()  # so that the text under way gives the lock back
+        self._end()
+        self._lock.release()
 
 
 def _start() -> "subprocess.Popen[bytes]":

@@ -62,14 +62,18 @@ def read(path: str, text: str, size: int, block: Any, head: Any) -> dict[str, An
             raise expected(name, f"an integer from 0 to {count - 1}, or none", value)
     count, length = len(ids), min(next(n for n in LENGTHS if n >= len(ids)), most)
     tokens = jnp.asarray(np.pad(ids, (0, length + 1 - count)))
-    kinds = {name: np.pad(weights, (0, length - count)) for name, weights in targets(ids).items() if weights.any()}
-    weights = jnp.asarray([kinds.get("copy", kinds["previous"]), kinds["previous"]])
+    kinds = targets(ids)
+    weights = jnp.asarray(np.stack([np.pad(part, (0, length - count)) for part in kinds.values()]))
     losses, patterns, sums = passed(model, tokens, weights, jnp.asarray(head or 0))
-    best = [np.unravel_index(np.argmax(part), part.shape) for part in np.asarray(sums)]
+    scores = {}
+    for (kind, part), means in zip(kinds.items(), np.asarray(sums), strict=True):
+        if part.any():
+            best = np.unravel_index(np.argmax(means), means.shape)
+            scores[kind] = [*map(int, best), float(means[best])]
     if block is None or head is None:
-        block, head = map(int, best[0])
+        block, head, _ = next(iter(scores.values()))
         patterns = passed(model, tokens, weights, jnp.asarray(head))[1]
-    found = {"copy": 0, "previous": 1}
+    pattern = np.asarray(patterns[block], float).round(4)
     return {
         "tokens": [spelled(tokenizer, int(id)) for id in ids],
         "loss": [None, *np.asarray(losses)[: count - 1].tolist()],
@@ -78,8 +82,8 @@ def read(path: str, text: str, size: int, block: Any, head: Any) -> dict[str, An
         "heads": heads,
         "block": block,
         "head": head,
-        "pattern": [row[: i + 1].round(4).tolist() for i, row in enumerate(np.asarray(patterns[block], float)[:count])],
-        "scores": {kind: [*map(int, best[found[kind]]), float(sums[found[kind]].max())] for kind in kinds},
+        "pattern": [row[: i + 1].tolist() for i, row in enumerate(pattern[:count])],
+        "scores": scores,
     }
 
 

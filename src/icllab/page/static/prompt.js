@@ -57,7 +57,7 @@ export async function show(root, source = prompts) {
     element("div", { class: "pair" }, losses, pattern));
   view.append(
     form(menu("model", "Model", models.map((name) => [name, name]), (model) => ask({ model, block: null, head: null })),
-      menu("example", "Text", [...Object.entries(texts).map(([name, content]) => [content, name]), ["", "typed below"]], (content) => ask({ text: content })),
+      menu("example", "Example", [...Object.entries(texts).map(([name, content]) => [content, name]), ...(source.inAddress ? [["", "typed below"]] : [])], (content) => ask({ text: content })),
       menu("size", "Without context: after", sizes.map((k) => [k, k === 1 ? "1 token" : k + " tokens"]), (k) => ask({ size: Number(k) }))),
     text, status, problem, result);
   const plot = figure(losses, "Losses of the tokens", curves), numbers = disclosure("The numbers: every token", rows);
