@@ -15,10 +15,10 @@ function fetched(id) {
 }
 
 // Answers to some texts, with the patterns of all heads, row after row, as bytes.
-function readings({ models = [], texts, sizes, answers }) {
+function readings({ models, texts, sizes, answers }) {
   return {
     inAddress: false,
-    models: async () => ({ models, texts, sizes, missing: models.length ? "" : "This documentation was built without a language model; `icl page` reads any text." }),
+    models: async () => ({ models, texts, sizes, missing: "" }),
     async read({ text, size, block, head }) {
       const answer = answers[text], n = answer.tokens.length, weights = Uint8Array.from(atob(answer.pattern), (c) => c.charCodeAt(0));
       if (block === null) [block, head] = [answer.block, answer.head];
@@ -31,10 +31,13 @@ function readings({ models = [], texts, sizes, answers }) {
 async function begin(root) {
   const id = root.dataset.explorer;
   try {
-    if (id === "prompt") await modules.prompt.show(root, readings(await fetched(id)));
-    else await modules.explore.show(root, id, modules.grid.precomputed(await fetched(id)));
+    const data = await fetched(id);
+    if (data.absent) throw new Error(data.absent);
+    if (id === "prompt") await modules.prompt.show(root, readings(data));
+    else await modules.explore.show(root, id, modules.grid.precomputed(data));
   } catch (error) {
     root.textContent = error.message;
+    root.style.minHeight = "0";
   }
 }
 

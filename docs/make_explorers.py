@@ -204,10 +204,10 @@ def _is_shown(control: Any, values: Mapping[str, Any]) -> bool:
     return all(values[name] in options for name, options in control.when.items())
 
 
-def prompts(models: Path) -> dict[str, Any] | None:
-    """Three texts as the small English model reads them, with the patterns of all heads as bytes; None without it."""
+def prompts(models: Path) -> dict[str, Any]:
+    """Three texts as the small English model reads them, with the patterns of all heads as bytes."""
     if not (models / MODEL).is_dir():
-        return None
+        return {"absent": "This documentation was built without a language model; `icl page` shows this view."}
     from icllab.page import prompt_worker
 
     texts, answers = {name: TEXTS[name] for name in ENGLISH}, {}
@@ -216,7 +216,8 @@ def prompts(models: Path) -> dict[str, Any] | None:
         def read(size: int = 1, block: int | None = None, head: int | None = None, text: str = text) -> dict[str, Any]:
             return prompt_worker.read(str(models / MODEL), text, size, block, head)
 
-        answer = read()
+        block, head, _ = read()["scores"]["previous"]
+        answer = read(1, block, head)
         rows = [read(1, i, j)["pattern"] for i in range(answer["blocks"]) for j in range(answer["heads"])]
         weights = np.concatenate([row for pattern in rows for row in pattern])
         pattern = base64.b64encode(np.round(255 * weights).astype(np.uint8).tobytes()).decode("ascii")
@@ -241,7 +242,7 @@ def write(docs: Path, grids: Mapping[str, Mapping[str, Sequence[Any]]] = GRIDS, 
     for id, grid in grids.items():
         text = json.dumps(data(EXPLORERS[id], grid), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         (folder / f"{id}.js").write_text(f"window.iclExplorers.{id} = {text};\n", "utf-8")
-    text = json.dumps(prompts(models) or {}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(prompts(models), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     (folder / "prompt.js").write_text(f"window.iclExplorers.prompt = {text};\n", "utf-8")
 
 

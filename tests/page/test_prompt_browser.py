@@ -51,12 +51,12 @@ def test_a_token_says_its_losses_and_where_the_head_attends_from_it(tab, address
     opened(tab, address)
     readout = tab.locator(".readout")
     losses, attention = readout.inner_text().split(" From here ")
-    assert losses == "“ b” (4): 0.50 nats with its context, 9.00 without: the context saves 8.50."
+    assert losses == "“ b” (4): 0.50 nats with context, 9.00 without: it saves 8.50."
     assert attention.startswith("head 1.0 attends 0.60 to “ b” (4), 0.10 to ")
     tab.locator(".token").last.focus()
     tab.keyboard.press("ArrowLeft")
     tab.keyboard.press("ArrowLeft")
-    assert "“⏎” (2): 4.00 nats with its context, 3.00 without: the context costs 1.00." in readout.inner_text()
+    assert "“⏎” (2): 4.00 nats with context, 3.00 without: it costs 1.00." in readout.inner_text()
     weights = tab.locator(".token").evaluate_all("(all) => all.map((one) => one.style.getPropertyValue('--attention'))")
     assert [float(weight) for weight in weights] == [0.1, 0.1, 0.8, 0, 0]
     assert tab.evaluate("() => document.querySelector('figure').drawn.axes.mark") == 2

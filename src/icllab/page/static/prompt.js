@@ -14,8 +14,8 @@ import { viridis } from "./viridis.js";
 const PAUSE = 400; // milliseconds without a key, before a text is read
 const LARGEST = 6; // nats that have the strongest colour
 const KINDS = { copy: "what followed an earlier copy", previous: "the previous token" };
-const ABOUT = "The loss of a token is −ln of the probability that a language model gives to it, in nats. With its context it is read after all " +
-  "tokens before it; without, after only the last one or few of these, as a text of their own. The first token has no loss.";
+const ABOUT = "The loss of a token is −ln of the probability that a language model gives to it, in nats: with context, given all tokens before it; " +
+  "without, given only the last few of these, as a text of their own. The first token has no loss.";
 
 const seen = (token) => token.replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 const quoted = (token) => "“" + seen(token) + "”";
@@ -58,7 +58,7 @@ export async function show(root, source = prompts) {
   view.append(
     form(menu("model", "Model", models.map((name) => [name, name]), (model) => ask({ model, block: null, head: null })),
       menu("example", "Example", [...Object.entries(texts).map(([name, content]) => [content, name]), ...(source.inAddress ? [["", "typed below"]] : [])], (content) => ask({ text: content })),
-      menu("size", "Without context: after", sizes.map((k) => [k, k === 1 ? "1 token" : k + " tokens"]), (k) => ask({ size: Number(k) }))),
+      menu("size", "Without context: given", sizes.map((k) => [k, k === 1 ? "1 token" : k + " tokens"]), (k) => ask({ size: Number(k) }))),
     text, status, problem, result);
   const plot = figure(losses, "Losses of the tokens", curves), numbers = disclosure("The numbers: every token", rows);
   losses.append(numbers.root);
@@ -131,7 +131,7 @@ export async function show(root, source = prompts) {
   function choose(i) {
     selected = i;
     for (const [j, button] of buttons().entries()) button.tabIndex = j === i ? 0 : -1;
-    const [x, ...y] = [answer.loss.map((_, j) => j), answer.loss, answer.alone].map((column) => column.slice(1)), labels = ["with context", "after " + menus.size.selectedOptions[0].text];
+    const [x, ...y] = [answer.loss.map((_, j) => j), answer.loss, answer.alone].map((column) => column.slice(1)), labels = ["given all tokens before", "given " + menus.size.selectedOptions[0].text];
     plot.draw({ curves: labels.map((label, k) => ({ label, x, y: y[k] })), axes: { x: { label: "token, by position", scale: "linear" }, y: { label: "loss in nats", scale: "linear" }, mark: i } });
     look(i);
   }
@@ -142,7 +142,7 @@ export async function show(root, source = prompts) {
       button.style.setProperty("--attention", answer.pattern[i][k] ?? 0);
       button.classList.toggle("looking", k === i);
     }
-    const change = i ? nats(loss[i]) + " nats with its context, " + nats(alone[i]) + " without: the context " + (saved(i) < 0 ? "costs " : "saves ") + nats(Math.abs(saved(i))) : "no loss";
+    const change = i ? nats(loss[i]) + " nats with context, " + nats(alone[i]) + " without: it " + (saved(i) < 0 ? "costs " : "saves ") + nats(Math.abs(saved(i))) : "no loss";
     readout.textContent = quoted(tokens[i]) + " (" + i + "): " + change + ". From here " + name + " attends " + (j === null ? attended(i) : weighted(i, j)) + ".";
     canvas.setAttribute("aria-label", "Attention pattern of " + name + "; from " + quoted(tokens[i]) + " " + attended(i));
     paint(canvas, answer, i);
