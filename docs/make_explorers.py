@@ -7,6 +7,7 @@ Curves and maps are thinned, values are float32, and equal arrays are kept once.
 """
 
 import base64
+import functools
 import itertools
 import json
 import os
@@ -212,11 +213,8 @@ def prompts(models: Path) -> dict[str, Any]:
 
     texts, answers = {name: TEXTS[name] for name in ENGLISH}, {}
     for text in texts.values():
-
-        def read(size: int = 1, block: int | None = None, head: int | None = None, text: str = text) -> dict[str, Any]:
-            return prompt_worker.read(str(models / MODEL), text, size, block, head)
-
-        block, head, _ = read()["scores"]["previous"]
+        read = functools.partial(prompt_worker.read, str(models / MODEL), text)
+        block, head, _ = read(1, 0, 0)["scores"]["previous"]
         answer = read(1, block, head)
         rows = [read(1, i, j)["pattern"] for i in range(answer["blocks"]) for j in range(answer["heads"])]
         weights = np.concatenate([row for pattern in rows for row in pattern])

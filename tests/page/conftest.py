@@ -1,10 +1,12 @@
 """The page over a directory of results of the toy claim, with a few of the built-in claims."""
 
+import json
 import shutil
 import time
 
 import pytest
 from faults.processes import CLAIMS, finished_run
+from language_models import GPT2, TIED, drawn, in_adjacent_pairs, write_folder, write_glassllm
 from page.explorer_tab import watched
 from starlette.testclient import TestClient
 
@@ -18,6 +20,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 BUILT_IN = ("asymptotics/double_descent", "singular/exact_coefficients")
 MARKUP = "<script>window.alerted = 1</script>"
+TEXT = "abc ab cab\nab ca"
+TOKENIZER = {"alphabet": ["▁", "a", "b", "c", "\n"], "merges": [["a", "b"], ["▁", "ab"]]}
 _all = registry.claims
 
 
@@ -68,6 +72,22 @@ def without_models():
         patch.setattr(LanguageModels, "names", lambda self: ["large", "tiny"])
         patch.setattr(LanguageModels, "read", lambda self, *, model, **values: reading(**values))
         yield
+
+
+@pytest.fixture(scope="module")
+def tiny_models(tmp_path_factory):
+    """A folder of models: two that are tiny, one of 9 places; a damaged one, and what is none."""
+    root = tmp_path_factory.mktemp("models")
+    for name in ("tiny", "damaged", "none"):
+        (root / name).mkdir()
+    write_folder(root / "short", GPT2)
+    for name in ("tiny", "short"):
+        (root / name / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    write_glassllm(root / "tiny" / "model.npz", in_adjacent_pairs(drawn(TIED)))
+    (root / "damaged" / "model.npz").write_bytes(b"PK")
+    (root / "none" / "readme.md").write_text("no model")
+    (root / "model.npz").write_bytes(b"in no folder")
+    return root
 
 
 @pytest.fixture

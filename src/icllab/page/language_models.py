@@ -73,7 +73,7 @@ class LanguageModels:
         if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
             came = len(text) if isinstance(text, str) else text
             raise expected("text", f"1 to {LONGEST} characters, not all of them spaces", came)
-        if isinstance(size, bool) or size not in SIZES:
+        if type(size) is not int or size not in SIZES:
             raise expected("size", f"one of {SIZES}", size)
         text = text.encode("utf-8", "replace").decode("utf-8")  # half a character is a question mark
         request = {"path": str(self.folder / model), "text": text, "size": size, "block": block, "head": head}

@@ -57,9 +57,9 @@ def read(path: str, text: str, size: int, block: Any, head: Any) -> dict[str, An
         raise expected("text", f"2 to {most} tokens", len(ids))
     in_vocabulary("ids", ids, model.embedding.arrangement.outputs or 0)
     blocks, heads = len(model.blocks), model.blocks[0].attention.query.shape[1]
-    for name, value, count in (("block", block, blocks), ("head", head, heads)):
-        if value is not None and not (type(value) is int and 0 <= value < count):
-            raise expected(name, f"an integer from 0 to {count - 1}, or none", value)
+    for name, value, number in (("block", block, blocks), ("head", head, heads)):
+        if value is not None and not (type(value) is int and 0 <= value < number):
+            raise expected(name, f"an integer from 0 to {number - 1}, or none", value)
     count, length = len(ids), min(next(n for n in LENGTHS if n >= len(ids)), most)
     tokens = jnp.asarray(np.pad(ids, (0, length + 1 - count)))
     kinds = targets(ids)

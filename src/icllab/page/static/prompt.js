@@ -57,7 +57,7 @@ export async function show(root, source = prompts) {
     element("div", { class: "pair" }, losses, pattern));
   view.append(
     form(menu("model", "Model", models.map((name) => [name, name]), (model) => ask({ model, block: null, head: null })),
-      menu("example", "Example", [...Object.entries(texts).map(([name, content]) => [content, name]), ...(source.inAddress ? [["", "typed below"]] : [])], (content) => ask({ text: content })),
+      menu("example", "Example", [...Object.entries(texts).map(([name, content]) => [content, name]), ...(source.inAddress ? [["", "typed below"]] : [])], (content) => (content ? ask({ text: content }) : text.select())),
       menu("size", "Without context: given", sizes.map((k) => [k, k === 1 ? "1 token" : k + " tokens"]), (k) => ask({ size: Number(k) }))),
     text, status, problem, result);
   const plot = figure(losses, "Losses of the tokens", curves), numbers = disclosure("The numbers: every token", rows);
@@ -91,6 +91,7 @@ export async function show(root, source = prompts) {
         report("");
         draw();
       } catch (error) {
+        if (!answer) Object.assign(values, { block: null, head: null }); // an address may name a head that is none
         report(error.message);
       }
       status.textContent = "";
@@ -194,23 +195,23 @@ function paint(canvas, { tokens, pattern }, row) {
   const labels = tokens.map((token) => (seen(token).length > 11 ? seen(token).slice(0, 10) + "…" : seen(token)).trim() || "␣");
   const font = "11px system-ui, sans-serif";
   context.font = font;
-  const margin = 6 + Math.max(...labels.map((label) => context.measureText(label).width)), size = Math.max(Math.min((width - margin - 2) / n, 26), 1), side = margin + size * n + 2;
-  canvas.cells = { left: margin, top: 1, size };
-  [canvas.width, canvas.height] = [side * ratio, side * ratio];
-  [canvas.style.width, canvas.style.height] = [side + "px", side + "px"];
+  const margin = 6 + Math.max(...labels.map((label) => context.measureText(label).width)), size = Math.max(Math.min((width - margin - 2) / n, 26), 1), side = margin + size * n + 2, top = 6;
+  canvas.cells = { left: margin, top, size };
+  [canvas.width, canvas.height] = [side * ratio, (side + top) * ratio];
+  [canvas.style.width, canvas.style.height] = [side + "px", side + top + "px"];
   context.scale(ratio, ratio);
   for (const [i, weights] of pattern.entries()) {
     for (const [j, weight] of weights.entries()) {
       context.fillStyle = "rgb(" + viridis(weight).map((part) => Math.round(part * 255)).join(" ") + ")";
-      context.fillRect(margin + j * size, 1 + i * size, size + 0.5, size + 0.5);
+      context.fillRect(margin + j * size, top + i * size, size + 0.5, size + 0.5);
     }
   }
   Object.assign(context, { font, fillStyle: colour.ink, strokeStyle: colour.series[1], lineWidth: 2, textAlign: "right", textBaseline: "middle" });
-  context.strokeRect(margin, 1 + row * size, (row + 1) * size, size);
+  context.strokeRect(margin, top + row * size, (row + 1) * size, size);
   for (let i = 0; i < n; i += Math.ceil(11 / size)) {
-    context.fillText(labels[i], margin - 4, 1 + (i + 0.5) * size);
+    context.fillText(labels[i], margin - 4, top + (i + 0.5) * size);
     context.save();
-    context.translate(margin + (i + 0.5) * size, 5 + n * size);
+    context.translate(margin + (i + 0.5) * size, top + 4 + n * size);
     context.rotate(-Math.PI / 2);
     context.fillText(labels[i], 0, 0);
     context.restore();
