@@ -2,12 +2,15 @@
 
 A page that is opened from a disk may load no modules and ask no server. So the modules become one script, and what a
 server would answer is a script of data for each explorer: its answers at all points of a grid, from the same code.
-Curves and maps are thinned, values are float32, and equal arrays are kept once.
+Curves and maps are thinned, values are float32, and equal arrays are kept once. Prompts are read by a language model if
+`make models` has brought it.
 """
 
 import base64
+import functools
 import itertools
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,14 +23,21 @@ import icllab.page
 from icllab.core.errors import InputError
 from icllab.page.explorers import EXPLORERS
 from icllab.page.explorers.declaration import Explorer
+from icllab.page.language_models import SIZES, TEXTS
 
 HERE = Path(__file__).parent
 STATIC = Path(icllab.page.__file__).parent / "static"
-MODULES = ("scales", "viridis", "numbers", "formulas", "controls", "server", "plot", "map", "grid", "explore")
-INSTEAD = {"server": "const explorers = null;\nexport { explorers };"}
+MODULES = ("scales", "viridis", "numbers", "formulas", "controls", "server", "plot", "map", "grid", "explore", "prompt")
+INSTEAD = {"server": "const explorers = null, prompts = null;\nexport { explorers, prompts };"}
 """Replacements of modules; only the page has a server."""
-COPIED = ("explore.css", *(f"vendor/{name}" for name in ("uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE")))
+COPIED = (
+    "explore.css",
+    "prompt.css",
+    *(f"vendor/{name}" for name in ("uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE")),
+)
 COPIED += tuple(f"vendor/katex.{name}" for name in ("min.js", "min.css", "LICENSE"))
+MODELS = Path(os.environ.get("ICLLAB_MODELS", HERE.parent / "models"))
+MODEL, ENGLISH = "glassllm-en", ("The same words twice", "A story", "Capitals")
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "linear_attention": {
         "x": ("tau", "kappa"),
@@ -195,7 +205,30 @@ def _is_shown(control: Any, values: Mapping[str, Any]) -> bool:
     return all(values[name] in options for name, options in control.when.items())
 
 
-def write(docs: Path, grids: Mapping[str, Mapping[str, Sequence[Any]]] = GRIDS) -> None:
+def prompts(models: Path) -> dict[str, Any]:
+    """Three texts as the small English model reads them, with the patterns of all heads as bytes."""
+    if not (models / MODEL).is_dir():
+        return {"absent": "This documentation was built without a language model; `icl page` shows this view."}
+    from icllab.page import prompt_worker
+
+    texts, answers = {name: TEXTS[name] for name in ENGLISH}, {}
+    for text in texts.values():
+        read = functools.partial(prompt_worker.read, str(models / MODEL), text)
+        block, head, _ = read(1, 0, 0)["scores"]["previous"]
+        answer = read(1, block, head)
+        rows = [read(1, i, j)["pattern"] for i in range(answer["blocks"]) for j in range(answer["heads"])]
+        weights = np.concatenate([row for pattern in rows for row in pattern])
+        pattern = base64.b64encode(np.round(255 * weights).astype(np.uint8).tobytes()).decode("ascii")
+        alone = {size: _rounded(read(size, 0, 0)["alone"]) for size in SIZES}
+        answers[text] = {**answer, "loss": _rounded(answer["loss"]), "alone": alone, "pattern": pattern}
+    return {"models": [MODEL], "texts": texts, "sizes": SIZES, "answers": answers}
+
+
+def _rounded(losses: Sequence[float | None]) -> list[float | None]:
+    return [None if loss is None else round(loss, 4) for loss in losses]
+
+
+def write(docs: Path, grids: Mapping[str, Mapping[str, Sequence[Any]]] = GRIDS, models: Path = MODELS) -> None:
     """Write scripts, data and styles into ``docs/_static/explorers``."""
     folder = docs / "_static" / "explorers"
     folder.mkdir(parents=True, exist_ok=True)
@@ -207,6 +240,8 @@ def write(docs: Path, grids: Mapping[str, Mapping[str, Sequence[Any]]] = GRIDS) 
     for id, grid in grids.items():
         text = json.dumps(data(EXPLORERS[id], grid), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         (folder / f"{id}.js").write_text(f"window.iclExplorers.{id} = {text};\n", "utf-8")
+    text = json.dumps(prompts(models), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    (folder / "prompt.js").write_text(f"window.iclExplorers.prompt = {text};\n", "utf-8")
 
 
 if __name__ == "__main__":

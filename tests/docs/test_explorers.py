@@ -120,7 +120,33 @@ def test_the_grids_of_the_documentation_are_of_every_explorer_within_its_ranges(
         for name, start in make_explorers.STARTS.get(id, {}).items():
             assert start in grid[name]
     page = (DOCS / "explorers.md").read_text("utf-8")
-    assert re.findall(r'data-explorer="(\w+)"', page) == list(EXPLORERS)
+    assert re.findall(r'data-explorer="(\w+)"', page) == [*EXPLORERS, "prompt"]
+
+
+def test_texts_are_read_with_every_head_where_there_is_a_model_and_else_there_is_no_data(tmp_path, monkeypatch):
+    from icllab.page import prompt_worker
+
+    def read(path, text, size, block, head):
+        block, head = (1, 0) if block is None else (block, head)
+        pattern = [[1.0], [block / 4, head / 4]]
+        answer = {"tokens": ["a", "b"], "loss": [None, 1.00001], "alone": [None, float(size)], "blocks": 2, "heads": 3}
+        return answer | {"block": block, "head": head, "pattern": pattern, "scores": {"previous": [1, 2, 0.75]}}
+
+    monkeypatch.setattr(prompt_worker, "read", read)
+    make_explorers.write(tmp_path / "docs", {}, tmp_path)
+    data = (tmp_path / "docs" / "_static" / "explorers" / "prompt.js").read_text("utf-8")
+    assert re.fullmatch(
+        r'window\.iclExplorers\.prompt = \{"absent":"This documentation was built without[^"]+"\};\n', data
+    )
+    (tmp_path / make_explorers.MODEL).mkdir()
+    content = json.loads(json.dumps(make_explorers.prompts(tmp_path)))
+    assert list(content["answers"]) == list(content["texts"].values())
+    for answer in content["answers"].values():
+        assert (answer["loss"], answer["block"], answer["head"]) == ([None, 1.0], 1, 2)
+        assert answer["alone"] == {str(size): [None, size] for size in make_explorers.SIZES}
+        pattern = np.frombuffer(base64.b64decode(answer["pattern"]), np.uint8).reshape(2, 3, 3) / 255
+        np.testing.assert_allclose(pattern[..., 1], np.broadcast_to([[0], [0.25]], (2, 3)), atol=0.002)
+        np.testing.assert_allclose(pattern[..., 2], np.broadcast_to([0, 0.25, 0.5], (2, 3)), atol=0.002)
 
 
 def test_the_modules_become_one_script():

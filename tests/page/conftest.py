@@ -1,20 +1,27 @@
 """The page over a directory of results of the toy claim, with a few of the built-in claims."""
 
+import json
 import shutil
 import time
 
 import pytest
 from faults.processes import CLAIMS, finished_run
+from language_models import GPT2, TIED, drawn, in_adjacent_pairs, write_folder, write_glassllm
 from page.explorer_tab import watched
 from starlette.testclient import TestClient
 
+from icllab.core.errors import InputError
 from icllab.lab import registry
 from icllab.page import server
+from icllab.page.language_models import LanguageModels
 
 ADDRESS = "http://127.0.0.1:8765"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 BUILT_IN = ("asymptotics/double_descent", "singular/exact_coefficients")
+MARKUP = "<script>window.alerted = 1</script>"
+TEXT = "abc ab cab\nab ca"
+TOKENIZER = {"alphabet": ["▁", "a", "b", "c", "\n"], "merges": [["a", "b"], ["▁", "ab"]]}
 _all = registry.claims
 
 
@@ -42,6 +49,45 @@ def quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "claims", few)
         yield
+
+
+def reading(text, size=1, block=None, head=None):
+    """What a model of two blocks of two heads makes of any text, without a model."""
+    if text == "refused":
+        raise InputError("text: expected another, got 'refused'")
+    block, head = (1, 0) if block is None else (block, head)
+    tokens = [" a", MARKUP, "\n", r"\xe6", " b"]
+    loss, alone = [None, 1.0, 4.0, 2.0, 0.5], [None, 1.0, 3.0, 2.0 + size, 9.0]
+    step = 0.1 if (block, head) == (1, 0) else 0.2
+    pattern = [[step] * i + [1 - step * i] for i in range(5)]
+    scores = {"copy": [1, 0, 0.9], "previous": [0, 1, 0.25]}
+    answer = {"tokens": tokens, "loss": loss, "alone": alone, "pattern": pattern, "scores": scores}
+    return answer | {"blocks": 2, "heads": 2, "block": block, "head": head}
+
+
+@pytest.fixture(scope="module")
+def without_models():
+    """Language models of the page that only pretend to read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LanguageModels, "names", lambda self: ["large", "tiny"])
+        patch.setattr(LanguageModels, "read", lambda self, *, model, **values: reading(**values))
+        yield
+
+
+@pytest.fixture(scope="module")
+def tiny_models(tmp_path_factory):
+    """A folder of models: two that are tiny, one of 9 places; a damaged one, and what is none."""
+    root = tmp_path_factory.mktemp("models")
+    for name in ("tiny", "damaged", "none"):
+        (root / name).mkdir()
+    write_folder(root / "short", GPT2)
+    for name in ("tiny", "short"):
+        (root / name / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    write_glassllm(root / "tiny" / "model.npz", in_adjacent_pairs(drawn(TIED)))
+    (root / "damaged" / "model.npz").write_bytes(b"PK")
+    (root / "none" / "readme.md").write_text("no model")
+    (root / "model.npz").write_bytes(b"in no folder")
+    return root
 
 
 @pytest.fixture

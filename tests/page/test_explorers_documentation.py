@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from page.conftest import reading
 from page.explorer_server import STATIC
 from page.explorer_tab import answers, close, curves, drawn_map, move, watched
 
+from icllab.page import prompt_worker
 from icllab.page.explorers import EXPLORERS
 from icllab.theory import free_energy, induction_landscape, learning_coefficients, linear_attention
 
@@ -32,7 +34,10 @@ def documentation(tmp_path_factory):
         "learning_coefficients": {"hidden": (2, 4), "rank": (0, 3)},
         "free_energies": {"gap": (0.001, 0.01), "quantity": ("difference", "energies")},
     }
-    make_explorers.write(folder, grids)
+    (folder / make_explorers.MODEL).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prompt_worker, "read", lambda path, text, *values: reading(text, *values))
+        make_explorers.write(folder, grids, folder)
     raw = re.findall(
         r"^```\{raw\} html\n(.*?)^```", (DOCS / "explorers.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
     )
@@ -46,7 +51,7 @@ def page(browser, documentation):
     with watched(browser) as tab:
         tab.context.set_offline(True)
         tab.goto(documentation[0])
-        for id in EXPLORERS:
+        for id in [*EXPLORERS, "prompt"]:
             tab.locator(f"[data-explorer={id}]").scroll_into_view_if_needed()
             tab.wait_for_selector(f"[data-explorer={id}][data-answered]")
         yield tab
@@ -92,6 +97,26 @@ def test_where_the_grid_has_no_answer_the_documentation_says_why(page):
     move(page, "rank", 3, root)
     assert answers(page, root) > before
     assert page.locator(f"{root} .problem").inner_text() == "rank: expected at most 2, the smallest size, got 3"
+
+
+def test_a_prompt_is_shown_with_every_head(page):
+    root = page.locator("[data-explorer=prompt]")
+    assert root.locator("[name=example] option").all_inner_texts() == list(make_explorers.ENGLISH)
+    for menu, value in (("size", "4"), ("block", "0"), ("head", "1")):
+        before = answers(page, "[data-explorer=prompt]")
+        root.locator(f"[name={menu}]").select_option(value)
+        page.wait_for_function(
+            "(n) => Number(document.querySelector('[data-explorer=prompt]').dataset.answered) > n", arg=before
+        )
+    answer = root.evaluate("(one) => one.prompt")
+    wanted = reading("", 4, 0, 1)
+    assert [answer[name] for name in ("tokens", "loss", "alone", "block", "head")] == [
+        wanted[name] for name in ("tokens", "loss", "alone", "block", "head")
+    ]
+    for row, wanted_row in zip(answer["pattern"], wanted["pattern"], strict=True):
+        np.testing.assert_allclose(row, wanted_row, atol=0.002)
+    assert "From here head 0.1 attends" in root.locator(".readout").inner_text()
+    assert root.locator("textarea").get_attribute("readonly") is not None
 
 
 def test_modules_that_cannot_become_one_script_are_refused(tmp_path):

@@ -199,6 +199,7 @@ api.open()
 api.gallery(), api.claim(*{CLAIM!r}.split("/")), api.run_states()
 api.download(*{CLAIM!r}.split("/"), "small", "results.nc", {{}})
 for id in EXPLORERS: api.explore(id, {{}})
+api.models()
 api.close()
 print(*sorted({{name.split(".")[0] for name in sys.modules}}))
 """

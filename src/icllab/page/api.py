@@ -1,5 +1,6 @@
-"""HTTP API of the page: claims with their results, explorers and runs; one method for each address."""
+"""HTTP API of the page: claims with their results, explorers, prompts and runs; one method for each address."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from icllab.page import cards, catalogue, results
 from icllab.page.catalogue import Entry
 from icllab.page.endpoints import Endpoint, NotFound, json_response
 from icllab.page.explorers import EXPLORERS
+from icllab.page.language_models import MISSING, SIZES, TEXTS, LanguageModels
 from icllab.page.markup import joined, prose, tag
 from icllab.page.results import Result, Results
 from icllab.page.runs import Job, Runs
@@ -29,6 +31,7 @@ class Api:
     def __init__(self, out: Path, claims: Path | None = None) -> None:
         self.out, self.folder = out, claims
         self.results, self.runs = Results(out), Runs(out, claims)
+        self.language_models = LanguageModels(Path(os.environ.get("ICLLAB_MODELS", "models")).absolute())
         self._claims: dict[str, Entry] = {}
         self._fault: IclError | None = None
         self._ready = threading.Event()
@@ -40,6 +43,8 @@ class Api:
             Endpoint(path="/api/results/{subject}/{finding}/{name}/{file}", answer=self.download, query=True),
             Endpoint(path="/api/explorers", answer=self.explorers),
             Endpoint(path="/api/explorers/{id}", answer=self.explore, query=True),
+            Endpoint(path="/api/models", answer=self.models),
+            Endpoint(path="/api/prompt", answer=self.read_prompt, method="POST"),
             Endpoint(path="/api/runs", answer=self.run_states),
             Endpoint(path="/api/runs", answer=self.start, method="POST"),
             Endpoint(path="/api/runs/{id}/log", answer=self.log),
@@ -56,7 +61,8 @@ class Api:
             self._ready.set()
 
     def close(self) -> None:
-        """Stop every run."""
+        """Stop every run, and end the process of the language models."""
+        self.language_models.close()
         self.runs.close()
 
     def claims(self) -> dict[str, Entry]:
@@ -187,6 +193,20 @@ class Api:
         if id not in EXPLORERS:
             raise NotFound(f"explorer: expected one of {', '.join(EXPLORERS)}")
         return json_response(EXPLORERS[id].answer(**query))
+
+    # Prompts.
+
+    def models(self) -> Response:
+        """The language models of this machine, texts to begin with, and why there are no models."""
+        names = self.language_models.names()
+        missing = "" if names else MISSING.format(self.language_models.folder)
+        return json_response({"models": names, "texts": TEXTS, "sizes": SIZES, "missing": missing})
+
+    def read_prompt(self, body: dict[str, Any]) -> Response:
+        """Losses of the tokens of a text and the pattern of a head; the body has the arguments of ``read``."""
+        for name in body:
+            require_known("name in the body:", name, ("model", "text", "size", "block", "head"))
+        return json_response(self.language_models.read(**{"model": None, "text": None, **body}))
 
     # Runs.
 

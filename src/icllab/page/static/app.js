@@ -8,6 +8,7 @@ const views = {
   gallery: (root) => import("./gallery.js").then((view) => view.list(root)),
   claim: (root, parts) => import("./gallery.js").then((view) => view.claim(root, parts.join("/"))),
   explore: (root, [id]) => import("./explore.js").then((view) => (id ? view.show(root, id) : view.list(root))),
+  prompt: (root) => import("./prompt.js").then((view) => view.show(root)),
   runs: (root) => import("./runs.js").then((view) => view.list(root)),
 };
 let leave = null, turn = 0;

@@ -54,3 +54,10 @@ export const explorers = {
     return { answer: await ask("api/explorers/" + encodeURIComponent(id) + "?" + new URLSearchParams(values), { signal }), values };
   },
 };
+
+// Texts that language models read; the documentation has answers to some in their place.
+export const prompts = {
+  inAddress: true,
+  models: () => ask("api/models"),
+  read: (values) => post("api/prompt", values),
+};
