@@ -5,7 +5,7 @@ import pytest
 
 from icllab.core.errors import InputError
 from icllab.theory import descent
-from icllab.theory.rotated_covariances import endless_steps, free_steps, loss, tied_steps
+from icllab.theory.rotated_covariances import endless_steps, free_steps, loss, skew_curvature, tied_steps
 from icllab.theory.sample_covariance import shares
 
 INF = np.inf
@@ -147,6 +147,40 @@ def test_endless_steps_leave_what_short_contexts_do_not_span():
         errors.append(np.mean(tasks * (null**2 @ covariance)))
     exact = endless_steps(SPECTRUM, alpha=0.6, tasks=skewed)
     assert abs(np.mean(errors) - exact) < 4 * np.std(errors) / 5 + 0.02 * exact
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_the_curvature_is_that_of_drawn_rotations(layers):
+    rng, size, tasks = np.random.default_rng(4), 0.02, np.array([0.5, 1.0, 2.0, 4.0])
+    rate = tied_steps(SPECTRUM, alpha=INF, layers=layers, tasks=tasks).rates[0]
+
+    def error(matrix, covariance, of_tasks):
+        left = np.linalg.matrix_power(np.eye(len(matrix)) - matrix @ covariance, layers)
+        return np.sum(left * (covariance @ left @ of_tasks)) / len(matrix)
+
+    def curvature(repeats):
+        dim, values = 4 * repeats, []
+        for _ in range(4800 // dim):
+            turn, k = np.linalg.qr(rng.normal(size=(dim, dim)))[0], rng.normal(size=(dim, dim))
+            k = (k - k.T) / np.sqrt(np.sum((k - k.T) ** 2) / dim)
+            world = [(turn * np.repeat(v, repeats)) @ turn.T for v in (SPECTRUM, tasks)]
+            ahead, at, back = (error(rate * np.eye(dim) + e * k, *world) for e in (size, 0.0, -size))
+            values.append((ahead + back - 2 * at) / (2 * size**2))
+        return np.mean(values), np.std(values) / np.sqrt(len(values))
+
+    (small, e1), (large, e2) = curvature(4), curvature(8)
+    exact = skew_curvature(SPECTRUM, layers=layers, tasks=tasks)
+    assert abs(2 * large - small - exact) < 4 * np.hypot(2 * e2, e1) + 0.01
+
+
+def test_one_matrix_is_better_off_skew_from_some_depth_on():
+    """A whitened task on eigenvalues spread evenly in the logarithm: at two layers neither."""
+    spectrum = 16.0 ** np.linspace(-0.5, 0.5, 32)
+    values = [skew_curvature(spectrum, layers=layers, tasks=1 / spectrum) for layers in (1, 2, 3, 4, 8)]
+    assert values[0] > 1
+    assert abs(values[1]) < 1e-4
+    assert max(values[2:]) < -0.05
+    np.testing.assert_allclose(skew_curvature([3.0], layers=1, tasks=2.0), 54.0)
 
 
 def test_units_cancel():

@@ -23,9 +23,10 @@ order (or one number), ``alpha`` is :math:`\alpha > 0`, ``inf`` allowed, and ``n
 anything else raises an ``InputError``.
 """
 
+import functools
 from fractions import Fraction
-from functools import lru_cache
 from math import isinf
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +90,8 @@ def free_steps(
     rates = np.zeros(layers)
     rates[: len(roots)] = np.sort((1 / roots).real)[::-1]
     if np.any(np.abs(roots.imag) > 1e-9 * np.abs(roots)):
-        search = minimize(lambda a: _value_and_slope(form, a), rates, jac=True, method="BFGS", options={"gtol": 1e-9})
+        objective: Any = functools.partial(_value_and_slope, form)
+        search = minimize(objective, rates, jac=True, method="BFGS", options={"gtol": 1e-9})
         rates = np.sort(search.x)[::-1]
     return Steps(rates, np.zeros(layers), _value(form, _coefficients(rates)))
 
@@ -141,9 +143,43 @@ def endless_steps(spectrum: npt.ArrayLike, *, alpha: float, tasks: Numbers = 1.0
     (ratio,) = read(alpha=(alpha, POSITIVE_OR_INF))
     if ratio >= 1:
         return 0.0
-    t = brentq(lambda t: np.mean(values / (values + t)) - ratio, 0.0, values.mean() / ratio, xtol=1e-300, rtol=1e-14)
+
+    def excess(t: float) -> float:
+        return float(np.mean(values / (values + t)) - ratio)
+
+    t = brentq(excess, 0.0, values.mean() / ratio, xtol=1e-300, rtol=1e-14)
     gain = values / (values + t)
     return float(np.mean(weights * values * (1 - gain) ** 2) / (1 - np.mean(gain**2) / ratio))
+
+
+def skew_curvature(spectrum: npt.ArrayLike, *, layers: int, tasks: Numbers = 1.0) -> float:
+    r"""What an antisymmetric part of the one matrix of all layers does to the error, to second order.
+
+    With endless contexts, at the best shared step size a, and K antisymmetric, in generic position and of size
+    :math:`\mathrm{tr}_d\,K^\top K = 1`, the error of the matrix :math:`aI + \epsilon K` is that of :math:`aI` plus
+    :math:`\epsilon^2` times
+
+    .. math::
+        \sum_{m=0}^{2L-2}\bigl(\min(m, 2L - 2 - m) + 1 - 2\max(L - 1 - m, 0)\bigr)\,
+        \mathrm{tr}_d\,\Lambda r^m\;\mathrm{tr}_d\,\Omega\Lambda^2r^{2L-2-m}, \qquad r = I - a\Lambda .
+
+    Where it is negative no multiple of the identity is a minimum. For a symmetric K of trace 0 the 2 has the other
+    sign, and the sum is positive.
+
+    Args:
+        spectrum: Eigenvalues of the inputs' covariance, as for the module.
+        layers: :math:`L`, the number of steps; an integer of at least 1.
+        tasks: Eigenvalues of the tasks' covariance times d.
+
+    Derived: docs/gradient-descent.md, One matrix for all layers.
+    """
+    values, weights = _eigenvalues(spectrum, tasks)
+    rate = tied_steps(spectrum, alpha=np.inf, layers=layers, tasks=tasks).rates[0]
+    powers = np.arange(2 * layers - 1)
+    left = (1 - rate * values) ** powers[:, None]
+    single, double = (left * values).mean(1), (left * weights * values**2).mean(1)
+    counts = np.minimum(powers, powers[::-1]) + 1 - 2 * np.maximum(layers - 1 - powers, 0)
+    return float(counts @ (single * double[::-1]))
 
 
 def _eigenvalues(spectrum: npt.ArrayLike, tasks: Numbers) -> tuple[Array, Array]:
@@ -172,7 +208,7 @@ def _form(spectrum: npt.ArrayLike, alpha: float, layers: int, tasks: Numbers, no
     return form
 
 
-@lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64)
 def _moments(
     values: tuple[float, ...], weights: tuple[float, ...], inverse: Fraction, order: int
 ) -> tuple[tuple[Fraction, ...], ...]:
