@@ -1,0 +1,144 @@
+r"""Depth of linear attention at long contexts: of use only where the covariance rotates from context to context.
+
+Tasks have the inverse covariance of the inputs, so that labels have variance 1, and one matrix whitens a fixed
+covariance: the isotropic case. Where :math:`\Sigma = O\Lambda O^\top` with a fresh rotation O, no matrix whitens.
+Matrices that differ from layer to layer should become multiples of the identity, whose sizes make the best polynomial
+of degree L. A matrix that all layers share need not: an antisymmetric part lowers its error below that of every
+multiple of the identity. Errors at several dimensions are compared with the limit after extrapolation in 1/d.
+"""
+
+import numpy as np
+import xarray as xr
+
+from icllab.core.axes import Quantity
+from icllab.core.grid import Seeds, tabulated
+from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab.results import fixed_values
+from icllab.theory import rotated_covariances
+
+FIXED, ROTATED, SHARED = "fixed", "rotated", "rotated, one matrix"
+MARGIN = 0.04  # of the labels' variance
+FOLLOWED = 4  # layers up to which training finds the best steps
+LONG_GAIN = {FIXED: 0.06, ROTATED: 0.3}  # most, and least, fall of the error from one layer to the deepest
+SHORT_GAIN = 0.12
+BELOW_TIED = 0.97  # error of a shared matrix over that of the best shared step size
+
+
+def eigenvalues(dim: int, condition: float) -> np.ndarray:
+    """Eigenvalues [dim] at the middles of equal steps of the logarithm, between inverse numbers of ratio condition."""
+    return condition ** (0.5 - (np.arange(dim) + 0.5) / dim)
+
+
+def theory(dataset: xr.Dataset, *, condition: float = 0.0, endless: bool = False) -> xr.Dataset:
+    """Errors of the best steps in the limit of large d, of different sizes and of one size.
+
+    ``condition``: ratio of the largest eigenvalue to the least, 0 for that of the data. ``endless``: contexts are taken
+    to be endless.
+    """
+    ratio = condition or fixed_values(dataset)["condition"]
+
+    def lines(dim, layers, alpha, setting):
+        spectrum = eigenvalues(dim, ratio)
+        if setting == FIXED:
+            spectrum = np.ones(1)  # what a preconditioner makes of it
+        world = {"alpha": np.inf if endless else alpha, "layers": layers, "tasks": 1 / spectrum}
+        steps = rotated_covariances.free_steps, rotated_covariances.tied_steps
+        free, tied = (best(spectrum, **world).loss for best in steps)
+        return {"free_line": free, "tied_line": tied}
+
+    axes = {name: dataset[name].values.tolist() for name in ("dim", "layers", "alpha", "setting")}
+    return dataset.assign(tabulated(lines, **axes))
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """Different matrices reach the polynomial's error; only rotation keeps depth of use; one matrix beats one size."""
+    layers, settings = dataset.layers.values.tolist(), dataset.setting.values.tolist()
+    short, long = (dataset.alpha.values[i].item() for i in (0, -1))
+    own = dataset.sel(setting=[setting for setting in settings if setting != SHARED])
+    loss, findings = own["test_loss"], []
+    if own.setting.size:
+        above = in_the_limit(loss - own["free_line"]).sel(layers=[count for count in layers if count <= FOLLOWED])
+        findings += checks.near("curve", "error - the best steps'", above, 0.0, margin=MARGIN)
+    if layers[0] == 1 and layers[-1] >= FOLLOWED:
+        limit, words = in_the_limit(loss), f"error of 1 layer - of {layers[-1]}"
+        gain = limit.sel(layers=1) - limit.sel(layers=layers[-1])
+        if FIXED in settings:
+            findings += checks.above("short_gain", words, gain.sel(alpha=short, setting=FIXED), SHORT_GAIN)
+            findings += checks.below("long_gain_fixed", words, gain.sel(alpha=long, setting=FIXED), LONG_GAIN[FIXED])
+        if ROTATED in settings:
+            rotated = gain.sel(alpha=long, setting=ROTATED)
+            findings += checks.above("long_gain_rotated", words, rotated, LONG_GAIN[ROTATED])
+    if SHARED in settings and (deepest := [count for count in layers if count >= FOLLOWED]):
+        one = dataset.sel(setting=SHARED, alpha=long)
+        ratio = in_the_limit(one["test_loss"] / one["tied_line"]).sel(layers=deepest)
+        findings += checks.below("one_matrix", "error / that of the best steps of one size", ratio, BELOW_TIED)
+    enough = len(settings) == 3 and layers[0] == 1 and layers[-1] >= FOLLOWED and short < long
+    return [*findings, *checks.complete("axes", "all settings, one layer and four, two lengths", enough)]
+
+
+def in_the_limit(values: xr.DataArray) -> Estimate:
+    """Mean over seeds, extrapolated in 1/d where there is more than one dimension."""
+    mean = estimates.mean(values)
+    return estimates.limit(mean, order=1) if values.sizes["dim"] > 1 else mean.sel(dim=values.dim.values[0])
+
+
+def figure(dataset: xr.Dataset):
+    """Draw errors against layers at every context length, beside the lines of the largest dimension."""
+    part = dataset.isel(dim=-1, drop=True)
+    part = part.assign(free_line=part["free_line"].where(part.setting != SHARED, part["tied_line"]))
+    rows = [Panel("test_loss", "free_line", yscale="log", at={"alpha": alpha}) for alpha in part.alpha.values.tolist()]
+    drawing = panels(part, rows, x="layers", hue="setting", line_name="best steps, large d", xscale="log")
+    for axes in drawing.axes:
+        axes.set_xticks(dataset.layers.values, [str(layers) for layers in dataset.layers.values])
+        axes.minorticks_off()
+    return drawing
+
+
+SETTINGS = (FIXED, ROTATED, SHARED)
+PAIR = {"layers": (1, 4), "alpha": (24.0,), "seed": (0, 1, 2, 3)}
+claim = Claim(
+    title="Depth at long contexts",
+    sentence=(
+        "At long contexts depth lowers the error of linear attention if covariances rotate from context to context, "
+        "as the best polynomial does; if the covariance is fixed, it hardly does."
+    ),
+    conditions=(
+        "Eigenvalues spread evenly in the logarithm over a ratio of 16, tasks of the inverse covariance, no noise, 4 "
+        "and 24 examples per dimension. Matrices are trained on the error over tasks and queries given the inputs; "
+        "errors at d = 6 and 12 are extrapolated. Up to four layers. Bounds were set on networks of other keys."
+    ),
+    sources=("Bordelon26",),
+    quantities=(
+        *("test_loss", "free_line", "tied_line"),
+        Quantity("skewness", r"\|A - A^\top\|/2\|A\|", "antisymmetric part of the matrices"),
+    ),
+    static=("dim", "layers"),
+    fixed={"condition": 16.0, "steps": 400, "batch": 32, "contexts": 4000, "rate": 0.05, "std": 0.2},
+    sizes={
+        "smoke": {"dim": (4,), "layers": (1, 2), "alpha": (4.0, 24.0), "setting": SETTINGS, "seed": 2}
+        | {"steps": 40, "batch": 8, "contexts": 50},
+        "small": {"dim": (6, 12), "layers": (1, 2, 4), "alpha": (4.0, 24.0), "setting": SETTINGS, "seed": 5},
+        "medium": {"dim": (8, 16), "layers": (1, 2, 4, 8), "alpha": (2.0, 4.0, 24.0), "setting": SETTINGS}
+        | {"seed": Seeds(8, block=8), "steps": 1000},
+    },
+    key=1,
+    controls={
+        "still": Control("no covariance rotates", measure={"rotating": ()}, axes=PAIR | {"setting": (ROTATED,)}),
+        "all_rotate": Control(
+            "every covariance rotates", measure={"rotating": SETTINGS}, axes=PAIR | {"setting": (FIXED,)}
+        ),
+        "one_acts": Control(
+            "the first layer alone acts",
+            measure={"acting": 1},
+            axes=PAIR | {"dim": (6,), "alpha": (4.0,), "setting": (FIXED,)},
+        ),
+        "symmetric": Control(
+            "matrices are kept symmetric",
+            measure={"symmetric": True},
+            axes=PAIR | {"dim": (12,), "layers": (4,), "setting": (SHARED,)},
+        ),
+        "flat": Control("the formula has another spectrum, a flat one", theory={"condition": 1.0}),
+        "endless": Control("the formula has endless contexts", theory={"endless": True}),
+    },
+)
