@@ -26,8 +26,8 @@ from icllab.models.networks.dense import require_spread
 class LowRankAttention(AbstractModel):
     r"""The last answer of H heads, with one value, and keys and queries of R rows each.
 
-    Activations: ``moment``, the mean of labels times inputs, or of a softmax ``scores`` and ``pattern`` [head, example];
-    ``heads``, what each adds; ``prediction``.
+    Activations: ``moment``, the mean of labels times inputs, or for a softmax ``scores`` and ``pattern`` of each head
+    and example; ``heads``, what each adds; ``prediction``.
 
     Attributes:
         values: :math:`v_h`.
@@ -83,8 +83,10 @@ class LowRankAttention(AbstractModel):
             readings = record("pattern", jax.nn.softmax(scores, axis=1)) @ y
         else:  # labels first: no array of heads and examples
             moment = record("moment", y @ x / max(len(y), 1))
-            keys = jnp.tensordot(self.keys, moment, ((1,), (0,)) if self.queries is None else 1)
-            queries = prompt.x[-1] if self.queries is None else self.queries @ prompt.x[-1]
-            readings = jnp.sum(keys * queries, axis=1)
+            keys, query = self.keys, prompt.x[-1]
+            if self.queries is None:
+                readings = (moment @ keys) @ query
+            else:
+                readings = jnp.sum((keys @ moment) * (self.queries @ query), axis=1)
         heads = record("heads", self.values * readings)
         return Trace(record("prediction", jnp.sum(heads)[None]), record.activations)
