@@ -29,7 +29,7 @@ def theory(dataset: xr.Dataset, *, length: int | None = None, root: bool = True)
     rate, start = fixed_values(dataset)["rate"], dataset["start_size"]
     times = [saddles.merged_drop_time(start.values, fraction=f, **law) for f in dataset.fraction.values]
     predicted = xr.concat([start.copy(data=np.asarray(time) / rate) for time in times], dataset.fraction)
-    weight = saddles.component_weights(spectrum, length=law["length"], noise_variance=noise)[0]
+    weight = saddles.component_weights(np.array(spectrum), length=law["length"], noise_variance=noise)[0]
     last = np.sqrt(len(spectrum)) * weight
     predicted = predicted * (1.0 if root else np.sqrt(len(spectrum)))
     return dataset.assign(fraction_step_theory=predicted, last_size_theory=xr.full_like(start, last))
