@@ -65,6 +65,14 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
         "length": (5, 20, 100, 500),
         "noise": (0, 1, 10),
     },
+    "saddles": {
+        "against": ("time", "length"),
+        "dim": (3, 4, 8),
+        "exponent": (0, 0.5, 1, 2),
+        "length": (5, 31, 200),
+        "noise": (0, 1),
+        "start": (0.001, 0.01, 0.1),
+    },
     "learning_coefficients": {
         "model": ("layers", "crossing"),
         "against": ("hidden", "inputs", "outputs", "rank", "n"),

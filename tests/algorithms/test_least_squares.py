@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.algorithms import LeastSquares, Ridge
+from icllab.algorithms import LeastSquares, PrincipalComponentRegression, Ridge
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks import LinearRegression
@@ -75,3 +75,18 @@ def test_a_ridge_that_is_none_is_refused(ridge, said):
 
 def test_an_integer_ridge_is_a_number():
     assert Ridge(1).ridge.dtype == jnp.float32
+
+
+def test_principal_component_regression_is_least_squares_on_the_components_of_every_prefix(prompt):
+    """Below as many examples as components and above; all components are least squares itself."""
+    x, y, covariance = np.asarray(prompt.x), np.asarray(prompt.y), np.diag([0.1, 3.0, 0.2, 2.0, 0.3])
+    prediction = PrincipalComponentRegression.from_covariance(covariance, 2)(prompt)
+    for i in range(1, prompt.positions):
+        weights = np.linalg.pinv(x[:i][:, [1, 3]]) @ y[:i]
+        np.testing.assert_allclose(prediction[i], x[i][[1, 3]] @ weights, rtol=1e-9)
+    whole = PrincipalComponentRegression.from_covariance(covariance, 5)(prompt)
+    np.testing.assert_allclose(whole, LeastSquares()(prompt), rtol=1e-8, atol=1e-8)
+    with pytest.raises(InputError, match="components: expected an integer from 1 to 5, got 6"):
+        PrincipalComponentRegression.from_covariance(covariance, 6)
+    with pytest.raises(InputError, match="directions: expected an array"):
+        PrincipalComponentRegression(jnp.ones(3))

@@ -25,6 +25,7 @@ from icllab.models import (
     ItemLabelNetwork,
     Joined,
     LinearAttention,
+    LowRankAttention,
     MinimalHead,
     MultiHeadLinearAttention,
     Prefixed,
@@ -244,6 +245,8 @@ MODELS = {
     "multi_head": lambda: MultiHeadLinearAttention.init(
         dim=4, layers=2, heads=2, rank=2, std=0.5, sign=1, answers="every", normalised=True, **_PREFIX, key=KEY
     ),
+    "low_rank": lambda: LowRankAttention.init(dim=4, heads=2, rank=2, std=0.5, softmax=False, key=KEY),
+    "low_rank_softmax": lambda: LowRankAttention.init(dim=4, heads=2, rank=None, std=0.5, softmax=True, key=KEY),
     "transformer_last": lambda: _transformer(_LAST, mlp=(), similarity=lambda q, k: -jnp.sum((q - k) ** 2)),
     "prefixed": _prefixed,
     "prompt_perceptron": lambda: PromptPerceptron(dim=4, length=8, hidden=(8,), answers="every", key=KEY),
@@ -290,6 +293,7 @@ PREDICTORS = {
     "least_squares": algorithms.LeastSquares,
     "ridge": lambda: algorithms.Ridge(0.1),
     "ridge_without": lambda: algorithms.Ridge(0.0),
+    "principal_components": lambda: algorithms.PrincipalComponentRegression.from_covariance(jnp.eye(4) + 0.3, 2),
     "lasso": lambda: algorithms.Lasso(0.05),
     "nearest_neighbours": algorithms.NearestNeighbours,
     "nearest_neighbours_weighted": lambda: algorithms.NearestNeighbours(2, weighting="distance"),

@@ -67,6 +67,7 @@ GRIDS = {
         "time": (20,),
     },
     "preconditioner": {"against": ("spectrum", "length"), "spectrum": ("power", "levels"), "ratio": (10, 100)},
+    "saddles": {"against": ("time", "length"), "exponent": (0, 1), "length": (5, 31), "start": (0.01, 0.1)},
     "learning_coefficients": {
         "model": ("layers", "crossing"),
         "rank": (0, 5),

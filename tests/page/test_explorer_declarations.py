@@ -83,6 +83,7 @@ def test_marks_stand_where_the_controls_are():
         ("linear_attention", "rho", 0.3): {"x": "rho"},
         ("induction_landscape", "moment", 0.75): {"time": 40},
         ("preconditioner", "length", 7): {"against": "length"},
+        ("saddles", "length", 7): {"against": "length"},
         ("learning_coefficients", "rank", 2): {"against": "rank"},
     }
     for (id, name, value), others in at.items():

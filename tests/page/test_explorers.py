@@ -14,6 +14,7 @@ from icllab.theory import (
     linear_attention,
     posterior_integrals,
     preconditioners,
+    saddles,
 )
 
 NEAR = {"rtol": 1e-12, "atol": 1e-12}
@@ -234,6 +235,26 @@ def test_an_impossible_rank_and_a_constant_are_refused():
         explorer.answer(model="crossing", k1=0, k2=0, k3=0)
     half = explorer.answer(hidden=1, rank=0)["curves"][2]
     assert half["y"] == [(6 + 5) * h / 2 for h in half["x"]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_staircase_is_the_flow_of_aligned_heads_and_its_levels_are_those_of_theory(seed):
+    values = setting("saddles", seed, against="time", dim=3 + seed, start=0.03)
+    spectrum = np.arange(1, values["dim"] + 1.0) ** -values["exponent"]
+    spectrum /= spectrum.sum()
+    law = {"length": values["length"], "noise_variance": values["noise"]}
+    answer = EXPLORERS["saddles"].answer(**values)
+    time, loss = by_label(answer)["loss"]
+    heads = 0.03 * np.ones(len(spectrum)), 0.03 * np.eye(len(spectrum))[:, None], 0.03 * np.eye(len(spectrum))[:, None]
+    path = saddles.flow(*heads, covariance=spectrum, times=time[::6], **law)
+    np.testing.assert_allclose(loss[::6], path.loss, atol=2e-3)
+    levels = saddles.plateau_losses(spectrum, **law)
+    assert set(by_label(answer)["level of the plateau"][1]) <= set(levels)
+    against = by_label(EXPLORERS["saddles"].answer(**values | {"against": "length"}))
+    assert len(against) == len(spectrum) + 1
+    for m, (x, y) in enumerate(against.values()):
+        wanted = [saddles.plateau_losses(spectrum, **law | {"length": int(n)})[m] for n in x[::9]]
+        np.testing.assert_allclose(y[::9], wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("quantity", ["energies", "difference", "weights"])

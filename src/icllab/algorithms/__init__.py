@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         SoftmaxLimit,
     )
     from icllab.algorithms.label_maps import LabelMap
-    from icllab.algorithms.least_squares import Lasso, LeastSquares, Ridge
+    from icllab.algorithms.least_squares import Lasso, LeastSquares, PrincipalComponentRegression, Ridge
     from icllab.algorithms.ngrams import NGram
     from icllab.algorithms.trained_network import TrainedNetwork
 

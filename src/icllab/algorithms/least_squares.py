@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from icllab.algorithms.recursions import least_squares_weights, ridge_weights
-from icllab.core.domains import NON_NEGATIVE_OR_INF, POSITIVE
+from icllab.core.covariances import require_covariance
+from icllab.core.domains import NON_NEGATIVE_OR_INF, POSITIVE, Domain
 from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
@@ -99,6 +100,39 @@ class Ridge(LinearPredictor):
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The ridge estimate of every prefix."""
         return ridge_weights(prompt.x, prompt.y, self.ridge.astype(prompt.x.dtype))
+
+
+class PrincipalComponentRegression(LinearPredictor):
+    r"""Least squares on given directions of the inputs; while the examples leave some open, of least norm.
+
+    .. math:: w_i = E\,(X_iE)^+ y_i
+
+    What the inputs have along other directions is noise to it.
+
+    Attributes:
+        directions: E, orthonormal columns such as the first principal components of the inputs; a leaf.
+    """
+
+    directions: Float[Array, "dim component"] = eqx.field(converter=partial(number, "directions"))
+
+    def __check_init__(self) -> None:
+        if isinstance(self.directions, jax.Array | np.ndarray) and self.directions.ndim != 2:
+            raise expected("directions", "an array [dim, component]", f"shape {self.directions.shape}")
+
+    @classmethod
+    def from_covariance(cls, covariance: Any, components: int) -> "PrincipalComponentRegression":
+        """The eigenvectors of the largest eigenvalues of a covariance [dim, dim]."""
+        matrix = np.asarray(covariance, float)
+        require_covariance("covariance", matrix)
+        if matrix.ndim != 2:
+            raise expected("covariance", "a matrix", f"shape {matrix.shape}")
+        Domain(int, least=1, most=len(matrix)).require("components", components)
+        return cls(jnp.asarray(np.linalg.eigh(matrix)[1][:, ::-1][:, :components], float))
+
+    def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
+        """The solution on the directions of every prefix."""
+        directions = self.directions.astype(prompt.x.dtype)
+        return least_squares_weights(prompt.x @ directions, prompt.y) @ directions.T
 
 
 class Lasso(LinearPredictor):

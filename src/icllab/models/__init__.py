@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from icllab.models.interventions.heads import head_outputs, path_patched
     from icllab.models.linear.generalised import GeneralisedAttention
     from icllab.models.linear.linear_attention import LinearAttention
+    from icllab.models.linear.low_rank import LowRankAttention
     from icllab.models.linear.multi_head import MultiHeadLinearAttention
     from icllab.models.linear.scalar_attention import ScalarAttention
     from icllab.models.networks.attention import Attention, Rotary

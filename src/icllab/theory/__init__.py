@@ -16,6 +16,7 @@ __all__ = [
     "learning_coefficients",
     "linear_attention",
     "preconditioners",
+    "saddles",
     "superposition",
     "wishart",
 ]

@@ -11,11 +11,19 @@ from icllab.page.explorers import (
     learning_coefficients,
     linear_attention,
     preconditioner,
+    saddles,
 )
 from icllab.page.explorers.declaration import Choice, Explorer, Slider
 
 EXPLORERS: dict[str, Explorer] = {
     module.EXPLORER.id: module.EXPLORER
-    for module in (linear_attention, induction_landscape, preconditioner, learning_coefficients, free_energies)
+    for module in (
+        linear_attention,
+        induction_landscape,
+        preconditioner,
+        saddles,
+        learning_coefficients,
+        free_energies,
+    )
 }
 """Explorers by id, in the order of the list."""
