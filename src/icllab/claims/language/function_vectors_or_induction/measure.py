@@ -49,7 +49,7 @@ def measure(point, *, key, copied=False, permuted=False, misnamed=False, exchang
         excluded = {*first[0], *first[1], *named[0], *named[1]}
         random = [_heads.others(model, rng, heads, excluded) for heads in named]
         if misnamed:
-            named = [_heads.others(model, rng, heads, {*excluded, *random[0], *random[1]}) for heads in named]
+            named = [_heads.others(model, rng, heads, excluded) for heads in named]
         sets = [head_weights(model, heads) for heads in (*(named[::-1] if exchanged else named), *random)]
 
         def losses(task, scored):
