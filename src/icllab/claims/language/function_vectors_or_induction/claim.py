@@ -21,22 +21,20 @@ VECTOR, INDUCTION = "function vector", "induction"
 SETS = (VECTOR, INDUCTION, "beside function vector", "beside induction")
 TASKS = ("few-shot", "repeated")
 REPEATED = 2.0  # nats
-SPARED = 1.0  # nats
+SPARED = 0.5  # nats
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Induction heads carry the repetition more than the others; few-shot prompts need neither by a nat."""
+    """Induction heads carry the repetition more than the others; few-shot prompts do not need them."""
     rise = dataset["loss_rise"]
     few_shot, repeated = ({name: rise.sel(task=task, head_set=name, drop=True) for name in SETS} for task in TASKS)
-    findings = []
-    for id, other in (("repeated", SETS[3]), ("induction_first", VECTOR)):
-        quantity = f"rise of the repeated loss without induction heads - without {other} heads, nats"
-        findings += checks.above(id, quantity, estimates.mean(repeated[INDUCTION] - repeated[other]), REPEATED)
-    for name, other in zip(SETS[:2], SETS[2:], strict=True):
-        quantity = f"rise of the few-shot loss without {name} heads - without {other} heads, nats"
-        difference = estimates.mean(few_shot[name] - few_shot[other])
-        findings += checks.below("spared", quantity, difference, SPARED, at={"head_set": name})
-    return findings
+    quantity = "rise of the repeated loss without induction heads - without heads beside them, nats"
+    over_random = estimates.mean(repeated[INDUCTION] - repeated[SETS[3]])
+    findings = checks.above("repeated", quantity, over_random, REPEATED)
+    quantity = "rise of the repeated loss without induction heads - without function-vector heads, nats"
+    findings += checks.above("induction_first", quantity, estimates.mean(repeated[INDUCTION] - repeated[VECTOR]))
+    quantity = "rise of the few-shot loss without induction heads - without heads beside them, nats"
+    return findings + checks.below("spared", quantity, estimates.mean(few_shot[INDUCTION] - few_shot[SETS[3]]), SPARED)
 
 
 def figure(dataset: xr.Dataset):
@@ -51,14 +49,14 @@ OUTPUTS = {"task": TASKS, "head_set": SETS}
 claim = Claim(
     title="Function vectors or induction",
     sentence=(
-        "Eight induction heads carry SmolLM2's repetition of random tokens, eight function-vector heads far less; "
-        "without either, few-shot antonyms lose less than a nat more than without random heads."
+        "Eight induction heads carry SmolLM2's repetition of random tokens, eight function-vector heads less of it; "
+        "few-shot antonyms lose under half a nat more without induction heads than without random heads."
     ),
     conditions=(
-        "Of 270 heads, eight examples of one table, 32 random tokens and the same again; mean ablation. Without "
-        "induction heads repetition loses 2 nats more than without others of their blocks, and than without "
-        "function-vector heads. The latter carrying few-shot prompts was expected and is not seen. Errors are over "
-        "prompts and random heads. Bounds were set on six other draws."
+        "Of 270 heads, eight examples, 32 random tokens and the same again; mean ablation. Without induction heads "
+        "repetition loses 2 nats more than without others of their blocks. That function-vector heads carry few-shot "
+        "prompts was expected and is not seen. Errors are over prompts and random heads. Bounds other than 0 were set "
+        "on six other draws."
     ),
     sources=("YinSteinhardt25", "Todd24", "Olsson22"),
     axes=(
@@ -87,11 +85,7 @@ claim = Claim(
         "copied": Control(
             "the query is one of the examples, whose shuffled label is the answer",
             measure={"copied": True},
-        ),
-        "misnamed": Control(
-            "random heads of the same blocks are taken for both kinds",
-            measure={"misnamed": True},
-            axes={"seed": (6, 7, 8, 9)},
+            axes={"seed": (6, 7, 8, 9, 10, 11)},
         ),
         "permuted": Control(
             "the entries of each query matrix are permuted", measure={"permuted": True}, axes={"seed": (6, 7, 8, 9)}

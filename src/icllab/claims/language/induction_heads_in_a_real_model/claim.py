@@ -106,6 +106,7 @@ claim = Claim(
         "misnamed": Control(
             "random heads of the same blocks are taken for the induction heads and previous-token heads",
             measure={"misnamed": True},
+            axes={"seed": (0, 1, 2)},
         ),
         "exchanged": Control(
             "previous-token heads and induction heads are taken for each other",
