@@ -278,3 +278,16 @@ def test_scores_of_few_prompts_at_once_are_those_of_all(monkeypatch, getkey):
     assert blocks == [2]
     for name in few:
         np.testing.assert_allclose(few[name], whole[name], rtol=1e-5, atol=1e-6)
+
+
+def test_heads_of_more_than_ten_blocks_have_their_own_names(getkey):
+    """The one head with large queries and keys is named by its block; block10 does not stand before block2."""
+    fields = {"positions": "rotary", "std": 1e-3, "key": getkey()}
+    block = BlockOptions(heads=1, mlp=None, norm="pre")
+    model = Transformer(Tokens(5), dim=5, width=8, layers=12, block=block, **fields)
+    model = eqx.tree_at(lambda m: m.blocks[2].attention, model, replace_fn=lambda a: jax.tree.map(lambda w: 1e4 * w, a))
+    scores = head_scores(model, RepeatedTokens(vocabulary=5, period=3), key=getkey(), prompts=2)
+    assert list(scores.attention_head.values) == [f"block{i}.0" for i in range(12)]
+    even = np.mean([1 / i for i in range(2, 6)])
+    uneven = np.abs(scores.previous_token_score - even) > 1e-2
+    assert list(scores.attention_head.values[uneven]) == ["block2.0"]

@@ -20,12 +20,15 @@ def best(scores, count, excluded=()):
 
 
 def others(model, rng, heads, excluded):
-    """For each head another of its block, drawn without replacement from those not excluded."""
+    """For each head another of its block, or of the nearest that has one left, drawn without replacement."""
     drawn = []
     for block, _ in heads:
-        count = model.blocks[block].attention.query.shape[1]
-        left = [(block, i) for i in range(count) if (block, i) not in {*excluded, *drawn}]
-        drawn.append(left[rng.integers(len(left))])
+        for near in sorted(range(len(model.blocks)), key=lambda i: abs(i - block)):
+            count = model.blocks[near].attention.query.shape[1]
+            left = [(near, i) for i in range(count) if (near, i) not in {*excluded, *drawn}]
+            if left:
+                drawn.append(left[rng.integers(len(left))])
+                break
     return drawn
 
 

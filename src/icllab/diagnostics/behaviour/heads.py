@@ -436,11 +436,11 @@ def _notes(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:
 def _sizes(model: Any, task: AbstractTask, key: PRNGKeyArray) -> dict[str, tuple[int, int, int]]:
     """Numbers of heads, of tokens that attend, and of tokens, of each block."""
 
-    def patterns(network: Any, key: PRNGKeyArray) -> dict[str, _Pattern]:
-        return _patterns(network, task.sample(key=key))
+    def patterns(network: Any, key: PRNGKeyArray) -> list[tuple[str, _Pattern]]:
+        return list(_patterns(network, task.sample(key=key)).items())  # JAX would sort a dictionary: block10, block2
 
     sizes = eqx.filter_eval_shape(patterns, model, key)
-    return {name: (*pattern.values.shape[:2], pattern.tokens) for name, pattern in sizes.items()}
+    return {name: (*pattern.values.shape[:2], pattern.tokens) for name, pattern in sizes}
 
 
 def _real_rows(pattern: _Pattern, prompt: Any) -> Bool[Array, " row"]:

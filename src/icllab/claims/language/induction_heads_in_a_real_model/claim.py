@@ -48,7 +48,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Losses of the halves, rises without heads, depths, and rises by paths, each over draws."""
-    part = dataset.isel(model=0, drop=True).assign_coords(head_set=["best by score", "random"])
+    part = dataset.isel(model=0, drop=True).sel(head_set=list(SETS), head_kind=list(KINDS))
+    part = part.assign_coords(head_set=["best by score", "random"])
     rows = [
         Panel("half_loss", x="half"),
         Panel("loss_rise", x="head_set"),
@@ -105,6 +106,7 @@ claim = Claim(
         "misnamed": Control(
             "random heads of the same blocks are taken for the induction heads and previous-token heads",
             measure={"misnamed": True},
+            axes={"seed": (0, 1, 2)},
         ),
         "exchanged": Control(
             "previous-token heads and induction heads are taken for each other",
