@@ -104,7 +104,7 @@ def test_a_query_follows_its_own_context_or_another():
 def made_up(error=1e-6, **left):
     fractions = dict(zip(claim.PATCHES, (0.0, 0.65, 0.8, 0.7, 0.8, 0.01, 0.7), strict=True)) | left
     rng = np.random.default_rng(0)
-    values = np.array(list(fractions.values())) + 0.01 * rng.normal(size=(4, len(fractions)))
+    values = np.array(list(fractions.values())) * np.exp(0.01 * rng.normal(size=(4, len(fractions))))
     return xr.Dataset(
         {"effect_left": (("seed", "patch"), values), "logit_error": (("seed", "patch"), np.full(values.shape, error))},
         coords={"seed": range(4), "patch": list(fractions)},
