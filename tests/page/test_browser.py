@@ -292,6 +292,7 @@ def test_the_page_works_below_the_prefix_of_a_proxy(keeps_host, browser, address
             assert page.locator(".fault").count() == 0
             for image in page.locator("img").all():
                 assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
+        page.wait_for_selector("[data-answered]")  # of the prompt
         tab("#/explore/linear_attention").wait_for_selector("[data-answered]")
         page = tab(f"#/claim/{CLAIM}")
         with page.expect_download() as download:
