@@ -70,9 +70,10 @@ def test_times_of_a_half_and_the_rise_of_the_steepness_are_those_of_the_curves()
     step = np.array([s for s in STEPS if s > 0])
     line = xr.DataArray(5 - 0.3 * np.log(step), {"step": step}, "step")
     assert float(claim.steepness_rise(line)) == pytest.approx(0, abs=1e-12)
-    # of a fall of height h and exponent 6 at its middle, -dL/dlog t = 6h/4, less what two records on either side smooth
-    logistic = line - 0.5 / (1 + (700 / step) ** 6)
-    assert float(claim.steepness_rise(logistic)) == pytest.approx(6 * 0.5 / 4, rel=0.1)
+    # a fall by h(1 + (T/t)^6)^-1, between two records at equal logarithmic distances from T
+    logistic, distance = line - 0.5 / (1 + (700 / step) ** 6), np.log(240) / 28
+    quotient = 0.5 * np.tanh(3 * distance) / (2 * distance)
+    assert float(claim.steepness_rise(logistic)) == pytest.approx(quotient, rel=0.05)
     assert float(claim.steepness_rise(line + 1 / step)) < 1e-3  # a power law only becomes less steep
 
 
@@ -95,7 +96,7 @@ def test_windows_repeat_with_a_period_of_a_quarter_to_a_half(text):
 
 def test_the_corpus_of_smoke_is_the_same_everywhere_and_is_split_by_file():
     documents = measure.corpus(claim.TABLES)
-    assert documents.digest()[:13] == "DIGEST"
+    assert documents.digest()[:13] == "1a7383ef32639"
     training, held_out = documents.split()
     assert not set(training.names) & set(held_out.names)
 
