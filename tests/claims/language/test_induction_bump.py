@@ -20,10 +20,10 @@ POINT = SimpleNamespace(
 )
 
 
-def results(*, benefit=1.0, score=0.6, bump=0.5, late=1.0, seeds=8):
+def results(*, benefit=1.0, score=0.6, bump=0.5, late=1.0, both=False, seeds=8):
     """Losses that fall as a logarithm, and with two layers once more by ``bump`` at 700 steps, where the head forms.
 
-    The benefit of repetition rises ``late`` times later.
+    The benefit of repetition rises ``late`` times later. ``both``: one layer does the same.
     """
     generator, step = np.random.default_rng(0), np.maximum(np.array(STEPS), 1.0)
 
@@ -40,7 +40,7 @@ def results(*, benefit=1.0, score=0.6, bump=0.5, late=1.0, seeds=8):
             "prefix_matching_score": 0.05 + score * head,
         }
         one = {"repeated_loss": text, "repeat_benefit": 0 * head, "prefix_matching_score": 0.05 + 0 * head}
-        return {name: np.stack([one[name], two[name]]) + noise for name in two}
+        return {name: np.stack([two[name] if both else one[name], two[name]]) + noise for name in two}
 
     values = curves(lambda size: 0.005 * generator.normal(size=(2, seeds, size)))
     dims = ("layers", "seed", "step")
@@ -61,6 +61,10 @@ def test_it_holds_where_the_head_the_benefit_and_the_bend_come_together():
 )
 def test_each_finding_fails_where_its_curve_does(change, finding):
     assert finding in failing(results(**change))
+
+
+def test_what_one_layer_has_too_is_not_of_the_second():
+    assert set(failing(results(both=True))) == {"matching", "benefit", "bump"}
 
 
 def test_times_of_a_half_and_the_rise_of_the_steepness_are_those_of_the_curves():
