@@ -113,11 +113,11 @@ claim = Claim(
     outputs=("step", "checkpoint"),
     fixed={"corpus": LIBRARY, "tokens": 64, "width": 32, "heads": 2, "batch": 16, "learning_rate": 0.015}
     | {"repeating": 0.5, "windows": 256, "strings": 32}
-    | {"samples": 256, "nbeta": 1000.0, "localization": 100.0, "warm_up": 60, "chain_batch": 16},
+    | {"samples": 256, "nbeta": 1000.0, "localization": 100.0, "warm_up": 50, "chain_batch": 4},
     sizes={
         "smoke": {"layers": (2,), "step": (0, 4), "checkpoint": (4,), "seed": 2}
         | {"corpus": TABLES, "tokens": 36, "width": 8, "batch": 4, "windows": 16, "strings": 4}
-        | {"samples": 8, "warm_up": 20, "chain_batch": 4},
+        | {"samples": 8, "warm_up": 20},
         "medium": {"layers": (1, 2), "step": STEPS, "checkpoint": CHECKPOINTS, "seed": Seeds(8, block=2)},
     },
     key=1,
