@@ -97,11 +97,12 @@ claim = Claim(
         "learner": Control(
             "the answer is read off the labels that the query's kind has in the prompt, and nothing is known before",
             measure={"learner": True},
-            axes={"table": ("kinds", "feelings")},
+            axes={"table": ("kinds", "feelings"), "shots": (0, 4, 16)},
         ),
         "stories": Control(
             "the answers are those of glassllm, a model of 852,608 parameters that reads stories",
             measure={"other_model": "glassllm-en"},
+            axes={"table": ("kinds",), "shots": (0, 4)},
         ),
         "permuted": Control(
             "entries of the query weights of each block are in random order",
