@@ -50,7 +50,7 @@ def test_it_fails_off_the_lines():
     found = failing(made_up(rotated=-0.06))
     assert len(found) == 6
     assert all("setting=rotated" in name for name in found)
-    assert failing(made_up(one=1.0)) == [f"one_matrix[alpha=24.0,setting={claim.SHARED},layers=4]"]
+    assert failing(made_up(one=1.0)) == [f"one_matrix[layers=4,alpha=24,setting={claim.SHARED}]"]
 
 
 def test_it_fails_where_depth_does_not_do_what_is_claimed():
