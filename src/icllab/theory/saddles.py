@@ -85,7 +85,12 @@ def component_weights(covariance: npt.ArrayLike, *, length: int, noise_variance:
 
     .. math:: a_d = \frac1{(1+\frac1N)\lambda_d + (\mathrm{tr}\,\Lambda+\rho)/N}
 
-    Zero where :math:`\lambda_d = 0`: nothing is learned there. Arguments as in :func:`plateau_losses`.
+    Zero where :math:`\lambda_d = 0`: nothing is learned there.
+
+    Args:
+        covariance: :math:`\Lambda`: Eigenvalues [D], or a matrix, none negative.
+        length: :math:`N`, the number of examples in a context; an integer of at least 1.
+        noise_variance: :math:`\rho\ge 0`, variance of the noise of the examples' labels.
 
     Derived: docs/saddles.md, The plateaus.
     """

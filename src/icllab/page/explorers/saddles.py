@@ -39,9 +39,9 @@ def compute(*, against: str, dim: int, exponent: float, length: int, noise: floa
     return {"curves": curves, "axes": axes, "numbers": numbers}
 
 
-def _gained(values: np.ndarray, time: np.ndarray, length: int, start: float, law: dict[str, float]) -> np.ndarray:
+def _gained(values: np.ndarray, time: np.ndarray, length: int, start: float, noise: dict[str, float]) -> np.ndarray:
     r"""What each component has gained at each time, [component, time], of its last: :math:`2f - f^2` at part f."""
-    grid = np.array([theory.drop_times(values, length=length, start=start, fraction=f, **law) for f in _FRACTIONS])
+    grid = np.array([theory.drop_times(values, length=length, start=start, fraction=f, **noise) for f in _FRACTIONS])
     logits = np.log(_FRACTIONS) - np.log1p(-_FRACTIONS)
     parts = [1 / (1 + np.exp(-np.interp(time, row, logits))) for row in grid.T]
     return np.array([part * (2 - part) for part in parts])
