@@ -8,6 +8,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 
 from icllab import diagnostics, models, tasks
+from icllab.algorithms.ngrams import NGram
 from icllab.core.prompt import TokenPrompt
 from icllab.diagnostics.behaviour import answers, length_gradients, lengths
 from icllab.diagnostics.contexts import distances
@@ -203,3 +204,50 @@ def test_a_predictor_of_token_ids_is_causal_and_an_edit_that_looks_ahead_is_not(
     ahead = models.edited(model, lambda name, value: jnp.roll(value, -1, axis=0) if name == "block0" else value)
     with pytest.raises(ValueError, match="looks at its own target or at later entries"):
         diagnostics.require_causal(ahead, repeated, key=KEY)
+
+
+def laws(seed):
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(VOCABULARY), 1), rng.dirichlet(np.ones(VOCABULARY), VOCABULARY)
+
+
+def test_the_distance_of_a_model_of_tokens_to_an_ngram_is_a_ratio_of_divergences(model):
+    task = of_prompts([row[:5] for row in SEQUENCES if len(row) >= 5])
+    unigram, bigram = laws(0)
+    rivals = {"unigram": NGram.from_laws((unigram,)), "bigram": NGram.from_laws((unigram, bigram))}
+    result = diagnostics.identify(model, rivals, task, key=KEY, prompts=12, fitting=10, positions=[1, 3])
+
+    def drawn(number, count):
+        return rows_under(task, jax.random.fold_in(KEY, number), count)
+
+    def at(tokens):
+        return log_softmax(logits_of(tokens), axis=1)[[1, 3]]
+
+    baseline = np.log(np.mean([np.exp(at(row)) for row in drawn(0, 10)], axis=(0, 1)))
+    judged = drawn(1, 12)
+    answers_ = np.array([at(row) for row in judged])
+    wanted = {"unigram": np.log(unigram), "bigram": np.array([np.log(bigram[row[[1, 3]]]) for row in judged])}
+    kl = {n: np.sum(np.exp(answers_) * (answers_ - other), -1).mean() for n, other in wanted.items()}
+    scale = np.sum(np.exp(answers_) * (answers_ - baseline), -1).mean()
+    for name, value in kl.items():
+        row = result.sel(candidate=name)
+        assert float(row.fraction_unexplained) == pytest.approx(value / scale, rel=1e-3)
+        assert np.isnan(row.input_gradient_discrepancy)
+    assert str(result.verdict.values) == "none of these"
+    with pytest.raises(ValueError, match="fitted: expected None for prompts of token ids"):
+        diagnostics.identify(model, rivals, task, key=KEY, prompts=12, fitting=10, fitted={"bigram": ["tables"]})
+
+
+def rows_under(task, key, count):
+    return np.asarray(answers.sample_prompts(task, key=key, prompts=count).tokens)
+
+
+def test_an_ngram_is_identified_among_others(repeated):
+    unigram, bigram = laws(1)
+    near = 0.97 * bigram + 0.03 / VOCABULARY
+    rivals = {"unigram": (unigram,), "bigram": (unigram, bigram), "another": laws(2)}
+    rivals = {name: NGram.from_laws(tables) for name, tables in rivals.items()}
+    options = {"key": KEY, "prompts": 60, "fitting": 60, "positions": "every"}
+    result = diagnostics.identify(NGram.from_laws((unigram, near)), rivals, repeated, **options)
+    assert str(result.verdict.values) == "bigram"
+    assert float(result.mutual.sel(candidate="bigram", other_candidate="another")) > 0.5
