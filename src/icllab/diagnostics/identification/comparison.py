@@ -123,8 +123,7 @@ def identify(
     to_judge = sample_prompts(task, key=of_judgement, prompts=prompts, block=block)
     require_compared(to_fit, fit_at)
     require_compared(to_judge, at)
-    if not of_tokens:
-        features = baseline_features(to_fit, fit_at), baseline_features(to_judge, at)
+    features: Any = None if of_tokens else (baseline_features(to_fit, fit_at), baseline_features(to_judge, at))
 
     def respond(predictor: Predictor) -> Responses:
         return responses(predictor, task, to_judge, positions=at, block=block)

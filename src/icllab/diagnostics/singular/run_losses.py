@@ -125,7 +125,8 @@ def network_loss(
     prompts = prompts_for(task, data, key=key)
     prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
     indices = chosen_positions(positions or "every", prompt.positions, require_prediction(model, task, prompt))
-    targets, block = _mean_targets(task, prompts, indices), prompts_at_once(model, prompt, 4 * BLOCK) // 4
+    targets = _mean_targets(task, prompts, indices)
+    block = prompts_at_once(cast(Predictor, model), prompt, 4 * BLOCK) // 4
     small = None if block == BLOCK else max(block, 1)  # of large vocabularies; a gradient holds more than the logits
     return RunLoss(static, task, indices, prompt.positions, per_position, targets, small), params, prompts
 
