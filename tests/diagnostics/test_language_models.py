@@ -11,7 +11,7 @@ from icllab import diagnostics, models, tasks
 from icllab.algorithms.ngrams import NGram
 from icllab.core.prompt import TokenPrompt
 from icllab.diagnostics.behaviour import answers, length_gradients, lengths
-from icllab.diagnostics.contexts import distances
+from icllab.diagnostics.contexts import distances, nulls
 from icllab.diagnostics.singular.run_losses import network_loss
 from icllab.models import pretrained
 from tests import language_models as files
@@ -114,6 +114,7 @@ def test_fewer_prompts_of_a_large_vocabulary_are_in_memory_and_no_number_changes
     monkeypatch.setattr(answers, "LOGITS", 3 * 7 * VOCABULARY)
     parts = diagnostics.per_length(model, repeated, key=KEY, prompts=10)
     assert sizes == [10, 3, 3, 3, 3]
+    assert answers.prompts_at_once(model, repeated.sample(key=KEY), 4) == 2  # twice, and not three and one
     np.testing.assert_allclose(parts.loss, whole.loss, rtol=1e-5)
     ensemble = {"a": model, "b": model}
     assert float(diagnostics.per_length(ensemble, repeated, key=KEY, prompts=4).loss.std("predictor").max()) == 0
@@ -159,20 +160,20 @@ def test_prompts_of_a_set_are_compared_in_the_divergence_of_their_task(repeated)
     assert [distances.divergence_kind(task, answer) for task in (repeated, fixed, mixture)] == ["logits"] * 3
 
 
-def test_a_map_moves_its_subspace_alone_and_gains(model, repeated):
+def test_a_context_is_as_far_from_none_as_the_models_answers_say(model, repeated):
+    """What a map is to bring to zero: the divergence of answers with the context from those without it."""
     context = repeated.sample(key=jax.random.key(2))
-    solver = diagnostics.MapSolver(method="gauss_newton", steps=3, products=8)
-    options = {"key": KEY, "queries": 4, "query_length": 3, "directions": 2, "draws": 2, "solver": solver}
-    result = diagnostics.context_map(model, repeated, context, subspace=lambda m: m.final_norm.scale, **options)
-    assert not np.array_equal(result.weights.final_norm.scale, model.final_norm.scale)
-    for a, b in zip(jax.tree.leaves(result.weights.blocks), jax.tree.leaves(model.blocks), strict=True):
-        np.testing.assert_array_equal(a, b)
-    # Before the map: the divergence of the answers with and without the context, on the held-out queries.
+    case = nulls.context_case(
+        model, repeated, context, subspace=lambda m: m.final_norm.scale, queries=4, size=3, key=KEY
+    )[0]
     queries = [np.asarray(row)[-4:-1] for row in rows_of_queries(repeated, 8)[4:]]
     before = [files.logits(files.TIED, WEIGHTS, np.append(context.tokens[:-2], query))[-1] for query in queries]
     after = [files.logits(files.TIED, WEIGHTS, query)[-1] for query in queries]
-    p, logs = softmax(before, 1), log_softmax(before, 1) - log_softmax(after, 1)
-    assert float(result.dataset.divergence) == pytest.approx(np.sum(p * logs, 1).mean(), rel=1e-3)
+    kl = np.sum(softmax(before, 1) * (log_softmax(before, 1) - log_softmax(after, 1)), axis=1)
+    np.testing.assert_allclose(case.held_out, before, rtol=1e-3, atol=1e-4)
+    assert case.fit.kind == "logits"
+    answers_alone = jnp.asarray(np.array(after), jnp.float32)
+    np.testing.assert_allclose(distances.divergence("logits", case.held_out, answers_alone), kl, rtol=1e-3)
 
 
 def rows_of_queries(task, count):

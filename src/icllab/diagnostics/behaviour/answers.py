@@ -1,6 +1,7 @@
 """Predictors evaluated on many prompts: by one compiled program, or on the host if JAX cannot trace them."""
 
 import abc
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -127,7 +128,8 @@ def prompts_at_once(predictor: Predictor | Ensemble, prompt: Any, most: int) -> 
     if not (isinstance(prompt, TokenPrompt) and declared(network, "traceable")):
         return most
     answer = eqx.filter_eval_shape(_answered, network, prompt, isinstance(predictor, Ensemble))
-    return max(1, min(most, LOGITS // max(answer.size, 1)))
+    parts = math.ceil(most / max(LOGITS // max(answer.size, 1), 1))
+    return math.ceil(most / parts)  # parts of one size: the last one is padded
 
 
 @eqx.filter_jit  # which keeps the shapes of a predictor that it has seen
