@@ -1,7 +1,17 @@
 """The page *Coming from other libraries* says of a name what was measured of it, and nothing of others."""
 
 import importlib.util
+import re
 from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icllab import models
+from icllab.core.prompt import TokenPrompt
+from icllab.models import pretrained
+from tests import language_models
 
 _spec = importlib.util.spec_from_file_location("make_peers", Path(__file__).parents[2] / "docs" / "make_peers.py")
 make_peers = importlib.util.module_from_spec(_spec)
@@ -62,3 +72,56 @@ def test_a_peer_that_no_section_names_has_a_section_of_its_own():
     assert page.count("| not compared |") == 4
     assert "## package\n\n*Measured*: `package`, 1.2" in page
     assert "by `bench/peers.py --only more`." in page
+
+
+def hook_rows():
+    """Rows of the table of hooks of TransformerLens: both cells."""
+    text = (Path(__file__).parents[2] / "docs" / "peers" / "template.md").read_text("utf-8")
+    table = text.split("| hook there | activation here |\n|---|---|\n")[1].split("\n\n")[0]
+    return [row.strip("| ").split(" | ") for row in table.splitlines()]
+
+
+def hooks():
+    """Hook -> the activations beside it, of those that are kept."""
+    codes = lambda cell: re.findall(r"`([^`]+)`", cell)  # noqa: E731
+    return {codes(there)[0]: codes(here) for there, here in hook_rows() if not here.startswith("not kept")}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    folder = language_models.write_folder(tmp_path_factory.mktemp("model"), language_models.TIED)
+    return pretrained.load(folder).trace(TokenPrompt(jnp.asarray([3, 1, 4, 1, 5])))
+
+
+def test_every_activation_of_the_table_of_hooks_is_in_a_trace(trace):
+    names = {code for _, here in hook_rows() for code in re.findall(r"`(embedding|readout|block[\w.]+)`", here)}
+    assert len(names) > 15
+    assert names <= set(trace.activations)
+    # And every activation of a block stands in the table.
+    assert {name for name in trace.activations if name.startswith("block1")} <= names
+
+
+@pytest.mark.slow
+def test_the_table_of_hooks_pairs_equal_numbers():
+    torch, lens = pytest.importorskip("torch"), pytest.importorskip("transformer_lens")
+    if not hasattr(lens, "HookedTransformer"):
+        pytest.skip("TransformerLens 4 has no HookedTransformer")
+    sizes = {"n_layers": 2, "d_model": 16, "d_head": 8, "n_heads": 2, "d_vocab": 11, "n_ctx": 6, "d_mlp": 20}
+    options = {"act_fn": "gelu_new", "normalization_type": "RMS", "positional_embedding_type": "rotary"}
+    config = lens.HookedTransformerConfig(**sizes, **options, rotary_dim=4, device="cpu", use_attn_result=True)
+    module = lens.HookedTransformer(config)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ids = [3, 1, 4, 1, 5]
+    cache = module.run_with_cache(torch.tensor([ids]))[1]
+    model = models.from_torch(module)
+    activations = model.trace(TokenPrompt(jnp.asarray([*ids, 0]))).activations
+    turned = {"blocks.1.attn.hook_q", "blocks.1.attn.hook_k"}  # these positions are rotary
+    for hook, names in hooks().items():
+        ours, theirs = np.asarray(activations[names[-1 if hook in turned else 0]]), cache[hook][0].detach().numpy()
+        seen = np.isfinite(theirs) & (theirs > -1e4)  # scores are masked there
+        np.testing.assert_allclose(ours[seen], theirs[seen], atol=1e-5, err_msg=hook)
+    result = np.einsum("thd,hdw->thw", activations["block1.attention.heads"], model.blocks[1].attention.output)
+    np.testing.assert_allclose(result, cache["blocks.1.attn.hook_result"][0].detach(), atol=1e-5)
+    read = cache["ln_final.hook_normalized"][0].detach() * module.ln_final.w.detach()
+    np.testing.assert_allclose(activations["readout"], read, atol=1e-5)

@@ -272,6 +272,11 @@ def _largest(values: np.ndarray) -> np.ndarray:
 
 def _exceeding(left: np.ndarray, right: np.ndarray, floor: float) -> np.ndarray:
     """Whether answers [prompt, position] differ by more than ``floor``, relative to those that differ."""
+    pairs = zip(*np.broadcast_arrays(left[:, None], right[:, None]), strict=True)  # one at a time: they may be large
+    return np.concatenate([_pair_exceeding(a, b, floor) for a, b in pairs])
+
+
+def _pair_exceeding(left: np.ndarray, right: np.ndarray, floor: float) -> np.ndarray:
     difference = _differences(left, right)
     sizes = np.maximum(np.abs(np.asarray(left, np.float64)), np.abs(np.asarray(right, np.float64)))
     scale = np.where((difference != 0) & np.isfinite(sizes), sizes, 0.0)

@@ -61,6 +61,11 @@ class FixedPrompts(AbstractTask):
         """Examples before the query of a prompt."""
         return self._prompt(jnp.zeros((), int)).length
 
+    @property
+    def accuracy(self) -> Any:
+        """The method of the task that the prompts were drawn from, of a classification."""
+        return self.task.accuracy  # pyright: ignore[reportAttributeAccessIssue]
+
     def sample(self, *, key: PRNGKeyArray) -> Prompt:
         """One prompt of the set."""
         require_key(key)

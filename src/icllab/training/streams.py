@@ -207,9 +207,12 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
 
 
 def losses_at(
-    predictor: Any, task: Any, prompts: Any, positions: tuple[int, ...], total: int
+    predictor: Any, task: Any, prompts: Any, positions: tuple[int, ...], total: int, *, block: int | None = None
 ) -> Float[Array, " position"]:
-    """The mean of the loss at the chosen positions over the prompts that have a target there; NaN if none has."""
+    """The mean of the loss at the chosen positions over the prompts that have a target there; NaN if none has.
+
+    ``block``: number of prompts whose activations a gradient holds at once, for a second forward pass; None: all.
+    """
 
     def prompt_losses(prompt: Any) -> Array:
         losses = position_losses(task, predictor(prompt), prompt)
@@ -220,7 +223,11 @@ def losses_at(
             return losses[-1:]
         return losses[jnp.asarray([i - first for i in positions])]
 
-    losses, scored = jax.vmap(prompt_losses)(prompts), scored_at(prompts, positions)
+    if block is None:
+        losses = jax.vmap(prompt_losses)(prompts)
+    else:
+        losses = jax.lax.map(jax.checkpoint(prompt_losses), prompts, batch_size=block)
+    scored = scored_at(prompts, positions)
     if scored is None:
         return jnp.mean(losses, axis=0)
     count = jnp.sum(scored, axis=0).astype(losses.dtype)

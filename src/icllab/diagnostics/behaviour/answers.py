@@ -1,6 +1,7 @@
 """Predictors evaluated on many prompts: by one compiled program, or on the host if JAX cannot trace them."""
 
 import abc
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -12,11 +13,12 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from icllab.core import progress
 from icllab.core.errors import expected, require_integer, require_key
-from icllab.core.prompt import Prompt, scored_positions
+from icllab.core.prompt import Prompt, TokenPrompt, scored_positions
 from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_randomness
 from icllab.training.ensembles import Ensemble, alone
 
 LARGEST, LIMIT = 10, 0.1  # number of largest terms, and the share of a mean from which they cause a warning
+LOGITS = 2**25  # most logits in memory at once, of prompts of token ids: 128 MiB in float32
 
 
 class Question(eqx.Module):
@@ -48,14 +50,16 @@ def answers(
 
     A ``traceable`` predictor runs compiled. Its arrays, those of the task and the prompts are arguments, so that other
     values compile nothing again. All members of an ensemble share one program. Any other predictor is called prompt by
-    prompt, or once for each block if it is ``batched``. The number of ``prompts`` is at least 2; ``block`` of them are
-    in memory at once.
+    prompt, or once for each block if it is ``batched``. The number of ``prompts`` is at least 2; at most ``block`` of
+    them are in memory at once, and of token ids at most as many as have 2**25 logits together.
     """
     require_integer("prompts", prompts, least=2)  # for a standard error
     require_integer("block", block)
     require_key(key)
     keys = _prompt_keys(key, prompts)
-    blocks = ((_prompts(task, keys[rows]), count) for rows, count in _blocks(prompts, min(block, prompts)))
+    prompt = jax.eval_shape(lambda k: task.sample(key=k), keys[0])
+    size = prompts_at_once(predictor, prompt, min(block, prompts))
+    blocks = ((_prompts(task, keys[rows]), count) for rows, count in _blocks(prompts, size))
     return np.concatenate([_answer_block(question, predictor, task, batch, count) for batch, count in blocks], axis=-2)
 
 
@@ -112,8 +116,25 @@ def answers_to(
     The compiled program takes one block, whatever the number of prompts: the last block is padded.
     """
     total = len(jax.tree.leaves(prompts)[0])
-    blocks = ((jax.tree.map(lambda leaf, r=rows: leaf[r], prompts), count) for rows, count in _blocks(total, block))
+    prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
+    size = prompts_at_once(predictor, prompt, block)
+    blocks = ((jax.tree.map(lambda leaf, r=rows: leaf[r], prompts), count) for rows, count in _blocks(total, size))
     return np.concatenate([_answer_block(question, predictor, task, batch, count) for batch, count in blocks], axis=-2)
+
+
+def prompts_at_once(predictor: Predictor | Ensemble, prompt: Any, most: int) -> int:
+    """``most`` prompts of a shape, or fewer of token ids: as many as have 2**25 logits together, at least 1."""
+    network = predictor.stacked if isinstance(predictor, Ensemble) else predictor
+    if not (isinstance(prompt, TokenPrompt) and declared(network, "traceable")):
+        return most
+    answer = eqx.filter_eval_shape(_answered, network, prompt, isinstance(predictor, Ensemble))
+    parts = math.ceil(most / max(LOGITS // max(answer.size, 1), 1))
+    return math.ceil(most / parts)  # parts of one size: the last one is padded
+
+
+@eqx.filter_jit  # which keeps the shapes of a predictor that it has seen
+def _answered(network: Any, prompt: Any, stacked: bool) -> Array:
+    return (jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, network) if stacked else network)(prompt)
 
 
 def mean_over_prompts(samples: Float[np.ndarray, "prompt *rest"]) -> tuple[np.ndarray, np.ndarray]:

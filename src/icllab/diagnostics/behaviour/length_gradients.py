@@ -47,7 +47,8 @@ def gradient_shares(
         task: Task that samples the prompts and owns the loss.
         key: Key of the prompts, which should not be those of training.
         prompts: Number of prompts, a multiple of ``groups``.
-        groups: Number of groups, at least 8. Memory holds as many gradients of every length.
+        groups: Number G of groups, at least 8. Memory holds one gradient and the activations of one group; time is that
+            of G gradients and :math:`G^2` directional derivatives on a group.
         counts: Weight :math:`v_i` of each length; None: 1.
 
     Returns:
@@ -105,12 +106,14 @@ def _compiled_products(
         mean = losses_at(network, task, group, tuple(range(total - answered, total)), total)
         return mean * weights[total - answered :]
 
-    def gradients(group: Any) -> Float[Array, "answered parameter"]:
-        leaves = jax.tree.leaves(jax.jacrev(losses)(params, group))
-        return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+    def along(group: Any) -> Float[Array, "group answered"]:
+        """Derivatives along the total gradient on one group: its products with every length's gradient on each."""
+        slope = jax.grad(lambda free: jnp.sum(losses(free, group)))(params)
+        return jax.lax.map(
+            lambda other: jax.jvp(lambda free: losses(free, other), (params,), (slope,))[1], prompt_groups
+        )
 
-    group_gradients = jax.lax.map(gradients, prompt_groups)
-    return jnp.einsum("apw,bw->pab", group_gradients, jnp.sum(group_gradients, axis=1))
+    return jnp.transpose(jax.lax.map(along, prompt_groups), (2, 1, 0))
 
 
 def _shares(products: Float[np.ndarray, "answered group group"]) -> dict[str, np.ndarray]:

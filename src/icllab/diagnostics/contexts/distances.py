@@ -9,6 +9,8 @@ from jaxtyping import Array, Float
 from icllab.core.errors import expected
 from icllab.core.protocols import AbstractTask
 from icllab.tasks.classification import AbstractClassification
+from icllab.tasks.fixed_prompts import FixedPrompts
+from icllab.tasks.mixture import Mixture
 
 KINDS = ("squares", "logits")
 
@@ -17,6 +19,8 @@ def divergence_kind(task: AbstractTask, answer: jax.ShapeDtypeStruct) -> str:
     """``logits`` for a classification task, else ``squares``; raise unless answers are real vectors."""
     if not jnp.issubdtype(answer.dtype, jnp.floating) or len(answer.shape) > 1:
         raise expected("model", "an answer of real numbers along one axis", f"{answer.dtype}{list(answer.shape)}")
+    while isinstance(task, FixedPrompts | Mixture):  # the loss is that of a task within
+        task = task.tasks[0] if isinstance(task, Mixture) else task.task
     return "logits" if isinstance(task, AbstractClassification) else "squares"
 
 

@@ -12,9 +12,15 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key
-from icllab.core.prompt import Prompt
+from icllab.core.prompt import TokenPrompt, scored_positions
 from icllab.core.protocols import AbstractModel, AbstractTask, Predictor, position_losses, require_task
-from icllab.diagnostics.behaviour.answers import means_and_errors, require_unmasked, sample_prompts
+from icllab.diagnostics.behaviour.answers import (
+    Question,
+    answers,
+    means_and_errors,
+    require_unmasked,
+    sampled_targets,
+)
 from icllab.diagnostics.contexts.distances import divergence, divergence_kind
 from icllab.models.induction.item_label_network import ItemLabelNetwork
 from icllab.models.networks.transformer import Transformer
@@ -59,7 +65,9 @@ def logit_lens(
               \mathrm{distance}_l = E\, \mathrm{KL}\big(T(c, x) \,\Vert\, T^{(l)}(c, x)\big)
 
     where :math:`h^{(0)}` is the embedding of the last token, and the read-out of the last layer is the model's answer.
-    A layer norm before the read-out belongs to it.
+    A layer norm before the read-out belongs to it. Of prompts of token ids with a mask, the last answer is that before
+    the padding. Prompts are answered a block at a time, and only the last token of a layer is read out: memory holds
+    the streams of one block, and one vector of logits for each of its prompts and layers.
 
     Args:
         model: A :class:`~icllab.models.networks.transformer.Transformer` or
@@ -85,35 +93,45 @@ def logit_lens(
     if not isinstance(model, AbstractModel):
         raise expected("model", "one with a trace of named activations", type(model).__name__)
     residual_stream(model)
-    sampled = sample_prompts(task, key=key, prompts=prompts)
-    require_unmasked("task", sampled)
-    example = jax.tree.map(lambda leaf: leaf[0], sampled)
-    if not 1 <= query_length <= example.positions:
-        raise expected("query_length", f"an integer from 1 to {example.positions}", query_length)
-    answer = eqx.filter_eval_shape(lambda: model(example)[-1].reshape(-1))
-    kind = divergence_kind(task, answer)
-    statistics: dict[str, np.ndarray] = {}
-    for suffix, size in (("", example.positions), ("_alone", query_length)):
-        losses, distances = _read(model, task, sampled, size, kind)
-        samples = {f"loss{suffix}": losses, f"distance{suffix}": distances}
-        statistics |= means_and_errors({name: np.asarray(values, float) for name, values in samples.items()})
+    example = jax.eval_shape(lambda k: task.sample(key=k), key)
+    if not isinstance(example, TokenPrompt):
+        require_unmasked("task", example)
+    scored = sampled_targets(task, key=key, prompts=prompts)
+    shortest = example.positions if scored is None else int(scored.sum(1).min())
+    if not 1 <= query_length <= shortest:
+        raise expected("query_length", f"an integer from 1 to {shortest}", query_length)
+    answer = eqx.filter_eval_shape(lambda: model(task.sample(key=key))[-1].reshape(-1))
+    question = LayerAnswers(query_length, divergence_kind(task, answer))
+    values = answers(question, model, task, key=key, prompts=prompts).reshape(prompts, 4, -1)
+    names = (f"{name}{suffix}" for suffix in ("", "_alone") for name in ("loss", "distance"))
+    statistics = means_and_errors(dict(zip(names, values.swapaxes(0, 1), strict=True)))
     variables = {name: ("layer", values) for name, values in statistics.items()}
-    layers = np.arange(len(residual_stream(model)[0]))
+    layers = np.arange(values.shape[2])
     return xr.Dataset(variables, coords={"layer": layers}, attrs={"prompts": prompts, "query_length": query_length})
 
 
-@eqx.filter_jit
-def _read(model: Any, task: AbstractTask, prompts: Any, size: int, kind: str) -> tuple[Array, Array]:
-    """Loss and distance, [prompt, layer]."""
-    names, read = residual_stream(model)
+class LayerAnswers(Question):
+    """Losses and distances of the answer after every layer: of the last query with its context, then without it."""
 
-    def measure(prompt: Prompt) -> tuple[Array, Array]:
-        query = prompt.alone(prompt.positions - 1, size=size)
-        trace = model.trace(query)
-        streams = [trace.activations[name] for name in names]
-        answers = [read(stream[-1] if stream.ndim > 1 else stream) for stream in streams]
-        losses = jnp.stack([position_losses(task, answer, query)[-1] for answer in answers])
-        final = trace.prediction[-1].reshape(-1)
-        return losses, jnp.stack([divergence(kind, final, answer.reshape(-1)) for answer in answers])
+    query_length: int = eqx.field(static=True)
+    kind: str = eqx.field(static=True)
 
-    return jax.vmap(measure)(prompts)
+    def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
+        """``[loss, distance, loss alone, distance alone]`` of every layer."""
+        names, read = residual_stream(predictor)
+        last, scored, row = prompt.positions - 1, scored_positions(prompt), -1
+        ending = prompt
+        if scored is not None:  # the last target is followed by padding, which no earlier token sees
+            row = jnp.sum(scored) - 1
+            ending = TokenPrompt(jnp.roll(prompt.tokens, last - row))
+        alone = ending.alone(last, size=self.query_length)
+        parts = []
+        for query, at in ((prompt, row), (alone, -1)):
+            trace = predictor.trace(query)
+            streams = [trace.activations[name] for name in names]
+            layers = [read(stream[at] if stream.ndim > 1 else stream) for stream in streams]
+            judged = prompt if query is prompt and scored is None else alone
+            parts.append(jnp.stack([position_losses(task, layer, judged)[-1] for layer in layers]))
+            final = trace.prediction[at].reshape(-1)
+            parts.append(jnp.stack([divergence(self.kind, final, layer.reshape(-1)) for layer in layers]))
+        return jnp.concatenate(parts)

@@ -11,6 +11,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from icllab.core.errors import InputError, expected, require_integer, require_key
 from icllab.core.progress import shown, stage
+from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractTask, Predictor, require_task
 from icllab.diagnostics.behaviour.answers import heaviest_share, heavy_tail_warning, sample_prompts
 from icllab.diagnostics.identification import verdicts
@@ -23,6 +24,7 @@ from icllab.diagnostics.identification.responses import (
     require_compared,
     responses,
 )
+from icllab.diagnostics.identification.token_distances import require_traceable, token_distances
 from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unexplained, VerdictRule
 from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
 from icllab.diagnostics.predictor_axes import PredictorAxes
@@ -59,6 +61,11 @@ def identify(
     network that adds 7 % of an unrelated answer of equal size. See
     :func:`~icllab.diagnostics.identification.verdicts.judge_candidates` for the rest of the rule.
 
+    Of prompts of token ids, such as those of a language model and of n-grams, squares are divergences of the
+    distributions of the next token, without input gradients:
+
+    .. math:: u_k = \frac{E\,\mathrm{KL}(p_f \Vert p_k)}{E\,\mathrm{KL}(p_f \Vert \bar p)}, \qquad \bar p = E\,p_f
+
     The candidates' parameters and the baselines are fitted on separate prompts. All other measurements use the same
     prompts for all.
 
@@ -66,7 +73,7 @@ def identify(
         predictor_or_run: Predictor; ensemble or run, each of whose members is judged; or the kept steps of a run
             (``fit(..., record=Record(keep=...))``), each of which is judged.
         rivals: Candidate algorithms: name -> predictor.
-        task: Task that samples the prompts.
+        task: Task that samples the prompts, of regression or of token ids.
         key: Key of the prompts, and of the bootstrap.
         fitted: Name of a candidate -> its attributes to fit to the network; None: fit nothing.
         fit_on: Task that samples the prompts of the fits; None: ``task``. Give the training task if ``task`` differs
@@ -88,10 +95,11 @@ def identify(
         between two candidates; ``candidate_rank`` from 1, ``accepted``, and ``among``, the candidates that the
         verdict refers to; ``fitted_parameters``, their number, and ``fitted_values``, as JSON; ``heaviest``, the share
         of the difference that ten prompts carry. For the network, ``verdict``, ``baseline_explained``, the fraction of
-        its mean square that the baselines explain, and ``warning``.
+        its mean square that the baselines explain, and ``warning``. Of token ids, the fraction is that of its mean
+        divergence from the uniform distribution, and the published measures are NaN.
 
     Raises:
-        InputError: There are no candidates, labels are not real, or an argument is out of range.
+        InputError: There are no candidates, prompts are of another kind, or an argument is out of range.
 
     Source: distances by answers and by input gradients [vonOswald23].
     Derived: docs/identification.md, The fraction of variance unexplained; docs/identification.md, The verdict.
@@ -104,13 +112,18 @@ def identify(
     candidates, names = validate_predictor(rivals, task, key=key, level=4), tuple(rivals)
     fit_task = task if fit_on is None else fit_on
     at, fit_at = compared_positions(task, positions, key), compared_positions(fit_task, positions, key)
+    of_tokens = isinstance(jax.eval_shape(lambda k: task.sample(key=k), key), TokenPrompt)
+    if of_tokens:
+        require_traceable(candidates)
+        if fitted:
+            raise expected("fitted", "None for prompts of token ids", list(fitted), "give candidates as they are")
     parameters = fitted_parameters(candidates, fitted or {}, answers=fitting * len(fit_at))
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
     to_fit = sample_prompts(fit_task, key=of_fit, prompts=fitting, block=block)
     to_judge = sample_prompts(task, key=of_judgement, prompts=prompts, block=block)
     require_compared(to_fit, fit_at)
     require_compared(to_judge, at)
-    features = baseline_features(to_fit, fit_at), baseline_features(to_judge, at)
+    features: Any = None if of_tokens else (baseline_features(to_fit, fit_at), baseline_features(to_judge, at))
 
     def respond(predictor: Predictor) -> Responses:
         return responses(predictor, task, to_judge, positions=at, block=block)
@@ -120,6 +133,9 @@ def identify(
     fixed_responses: dict[str, Responses] = {}
 
     def judge(members: Ensemble) -> dict[str, np.ndarray]:
+        if of_tokens:
+            rows = [judge_tokens(members.member(i)) for i in range(members.size)]
+            return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         fit_data = responses(members, fit_task, to_fit, positions=fit_at, block=block)
         test_data = responses(members, task, to_judge, positions=at, block=block)
         if failures := int(np.sum(~np.isfinite(test_data.values).all(axis=-1))):
@@ -137,10 +153,8 @@ def identify(
         baseline_residuals = Baselines.from_responses(fit_data, features[0]).residuals(test_data, features[1])
         responses_in_order = [replies[name] for name in names]
         evidence = _evidence(test_data, responses_in_order, baseline_residuals)
-        fractions, mutual = verdicts.unexplained(evidence, weights), verdicts.mutual_unexplained(evidence)
-        judgement = verdicts.judge_candidates(fractions, mutual, names, rule)
-        row = _numbers(fractions, mutual, judgement, rule.confidence) | _as_published(test_data, responses_in_order)
-        row |= _warnings(test_data, evidence, judgement, names, rule=rule)
+        with np.errstate(over="ignore", invalid="ignore"):
+            row = judged(evidence, float((test_data.values**2).mean())) | _as_published(test_data, responses_in_order)
         sizes = [parameters[name].start.size if name in parameters else 0 for name in names]
         return row | {
             "weight_distance": np.array([_weights(network, nearest[name]) for name in names]),
@@ -148,9 +162,24 @@ def identify(
             "fitted_values": np.array([json.dumps(fitted_values.get(name, {})) for name in names]),
         }
 
+    def judged(evidence: Evidence, size: float) -> dict[str, np.ndarray]:
+        fractions, mutual = verdicts.unexplained(evidence, weights), verdicts.mutual_unexplained(evidence)
+        judgement = verdicts.judge_candidates(fractions, mutual, names, rule)
+        row = _numbers(fractions, mutual, judgement, rule.confidence)
+        return row | _warnings(size, evidence, judgement, names, rule=rule)
+
+    def judge_tokens(network: Predictor) -> dict[str, np.ndarray]:
+        order = tuple(candidates.values())
+        measured = token_distances(network, order, task, to_judge, at, to_fit=(to_fit, fit_at), block=block)
+        nothing, none = np.full(len(names), np.nan), np.zeros(len(names), int)
+        row = judged(measured.evidence, measured.from_uniform)
+        row |= dict.fromkeys(("mean_difference", "cosine", "gradient_difference", "weight_distance"), nothing)
+        return row | {"fitted_parameters": none, "fitted_values": np.full(len(names), "{}")}
+
     with shown("identification", progress):
         stage("", None, "prompts")
-        fixed_responses |= {name: respond(r) for name, r in candidates.items() if name not in parameters}
+        if not of_tokens:
+            fixed_responses |= {name: respond(r) for name, r in candidates.items() if name not in parameters}
         arrays = axes.measure(judge)
     variables = {name: ((*axes.dims, *_axes_of(name)), values) for name, values in arrays.items()}
     coords = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
@@ -263,14 +292,14 @@ def _weights(network: Predictor, candidate: Predictor) -> float:
 
 
 def _warnings(
-    network: Responses, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, rule: VerdictRule
+    size: float, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, rule: VerdictRule
 ) -> dict[str, np.ndarray]:
-    heaviest, prompts, warnings = heaviest_share(evidence.answers), len(network.values), [judgement.warning]
+    """Warnings, and what they are made of; ``size``: the network's mean square, or divergence from uniform."""
+    heaviest, prompts, warnings = heaviest_share(evidence.answers), len(evidence.answers), [judgement.warning]
     for name, failures in zip(names, np.sum(~np.isfinite(evidence.answers), axis=0), strict=True):
         if failures:
             warnings.append(f"the difference from {name!r} is no finite number on {failures} of {prompts} prompts")
     with np.errstate(over="ignore", invalid="ignore"):
-        size = (network.values**2).mean()
         explained_share = 1 - evidence.answers_scale.mean() / size if size > 0 else 1.0
     if explained_share == 1:
         warnings.append("the baselines leave nothing of the answers for a candidate to explain")

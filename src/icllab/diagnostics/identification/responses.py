@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.algorithms.least_squares import LinearPredictor
 from icllab.core.errors import expected
-from icllab.core.prompt import RegressionPrompt
+from icllab.core.prompt import RegressionPrompt, TokenPrompt, scored_positions
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import Question, answers_to
 from icllab.training.ensembles import Ensemble
@@ -86,18 +86,19 @@ class LinearResponseQuestion(Question):
 
 
 def compared_positions(task: AbstractTask, positions: Positions, key: PRNGKeyArray) -> tuple[int, ...]:
-    """Positions of the comparison; raise unless the prompts are of regression."""
+    """Positions of the comparison; raise unless the prompts are of regression or of token ids."""
     prompt = eqx.filter_eval_shape(lambda k: task.sample(key=k), key)
-    if not isinstance(prompt, RegressionPrompt):
-        raise expected("task", "one of regression prompts", type(prompt).__name__)
+    if not isinstance(prompt, RegressionPrompt | TokenPrompt):
+        raise expected("task", "one of regression prompts, or of token ids", type(prompt).__name__)
     return chosen_positions(positions, prompt.positions, prompt.positions)
 
 
-def require_compared(prompts: RegressionPrompt, positions: tuple[int, ...]) -> None:
+def require_compared(prompts: Any, positions: tuple[int, ...]) -> None:
     """Raise if a prompt has no target at a position that is compared."""
-    if prompts.mask is None:
+    scored = scored_positions(prompts)
+    if scored is None:
         return
-    missing = ~np.asarray(prompts.mask)[:, list(positions)]
+    missing = ~np.asarray(scored)[:, list(positions)]
     if missing.any():
         position = positions[int(missing.any(axis=0).argmax())]
         came = f"{position}, which {int(missing.any(axis=1).sum())} of {len(missing)} prompts do not have"

@@ -63,7 +63,12 @@ class VectorLoss(eqx.Module):
     def of_each(self, w: Any, samples: Any) -> Any:
         """The terms of every sample alone, [sample, term]."""
         single = jax.tree.map(lambda leaf: leaf[:, None], samples)
-        return jax.vmap(lambda sample: jnp.atleast_1d(self.of(w, sample)))(single)
+        at_once = getattr(self.loss, "at_once", None)  # of a network whose activations for all are too many
+
+        def terms(sample: Any) -> Array:
+            return jnp.atleast_1d(self.of(w, sample))
+
+        return jax.vmap(terms)(single) if at_once is None else jax.lax.map(terms, single, batch_size=at_once)
 
     def parameters(self, w: Any) -> Any:
         """The tree of all parameters at a vector."""

@@ -10,6 +10,8 @@ from jaxtyping import Array, Float
 
 from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.core.protocols import Predictor, declared, require_randomness, require_task
+from icllab.diagnostics.behaviour.answers import prompts_at_once
+from icllab.diagnostics.sampling.sampled_losses import BLOCK
 from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run
 from icllab.training.streams import (
@@ -38,11 +40,12 @@ class RunLoss(eqx.Module):
     total: int = eqx.field(static=True)  # positions of a prompt
     per_position: bool = eqx.field(static=True)
     targets: float | None = None  # mean number of targets of a prompt, of prompts with a mask
+    at_once: int | None = eqx.field(static=True, default=None)  # prompts whose activations are in memory; None: all
 
     def __call__(self, params: Any, prompts: Any) -> Float[Array, "..."]:
         """The loss, or its terms."""
         predictor = eqx.combine(params, self.static)
-        losses = losses_at(predictor, self.task, prompts, self.positions, self.total)
+        losses = losses_at(predictor, self.task, prompts, self.positions, self.total, block=self.at_once)
         scored = scored_at(prompts, self.positions)
         if scored is None or self.targets is None:
             return losses / len(self.positions) if self.per_position else jnp.mean(losses)
@@ -102,6 +105,7 @@ def network_loss(
     """The loss of one network on a fixed sample of a task, its floating-point arrays, and the prompts of the sample.
 
     The arguments of a sampler or a spectrum: the loss is the mean over prompts, and the point is the network as it is.
+    Of a large vocabulary, a gradient holds the activations of as many prompts as have 2**23 logits.
 
     Raises:
         InputError: The network is not one predictor with floating-point arrays that JAX can differentiate.
@@ -122,7 +126,9 @@ def network_loss(
     prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
     indices = chosen_positions(positions or "every", prompt.positions, require_prediction(model, task, prompt))
     targets = _mean_targets(task, prompts, indices)
-    return RunLoss(static, task, indices, prompt.positions, per_position, targets), params, prompts
+    block = prompts_at_once(cast(Predictor, model), prompt, 4 * BLOCK) // 4
+    small = None if block == BLOCK else max(block, 1)  # of large vocabularies; a gradient holds more than the logits
+    return RunLoss(static, task, indices, prompt.positions, per_position, targets, small), params, prompts
 
 
 def prompts_for(task: Any, data: Any, *, key: Any) -> Any:

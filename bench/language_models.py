@@ -1,0 +1,312 @@
+"""What a language model costs: SmolLM2-135M here, in transformers and in TransformerLens, on the same weights.
+
+    .venv/bin/python bench/language_models.py [--peers DIR ...] [--threads 2] [--rounds 5] [--only loading,...]
+
+``make models`` brings the model. A folder of ``--peers`` holds what is no dependency (``pip install --target DIR
+torch==2.13.0 transformers 'transformer-lens<4'``); it comes last on the path, and what is not there is left out. All
+numbers are float32. The forward pass is of one prompt of 512 tokens with all its logits. Head scores are those of all
+270 heads on ``--prompts`` (32) prompts of repeated random tokens, two blocks of 64: all five scores here, the
+previous-token and the diagonal induction score there, from the hooks of the patterns, without logits and without a
+cache. Rows of a table run in turn in one process; seconds are medians over the rounds, and a first call, which
+compiles, stands by itself.
+Memory is the peak of a fresh process above that of one that has imported the same. Exit status 1: a target is missed.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+import machine
+
+TOKENS, PERIOD = 512, 64
+OURS, HF, LENS = "icllab", "transformers", "TransformerLens"
+# Loading: seconds and MiB. Forward: seconds, and times the seconds of transformers. Heads: seconds.
+LOADING, MEMORY, FORWARD, RATIO, HEADS = 4.0, 1200, 5.0, 1.5, 60.0
+
+
+def opened():
+    """The model."""
+    from icllab.claims.language import _models
+
+    return _models.load("smollm2-135m")
+
+
+def peak():
+    """Most memory of this process so far, in MiB."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def loading(load):
+    """Seconds and the peak of a process that imports what loading imports and, if ``load``, loads the model."""
+    import gguf  # noqa: F401
+    import jax
+    import jax.numpy as jnp
+    import xarray  # noqa: F401
+
+    from icllab.claims.language import _models  # noqa: F401
+
+    jax.block_until_ready(jax.jit(lambda x: x + 1)(jnp.zeros(3)))
+    start = time.perf_counter(), time.process_time()
+    if load:
+        jax.block_until_ready(jax.tree.leaves(opened().blocks[-1].mlp.layers[1].weight))
+    return {"wall": time.perf_counter() - start[0], "cpu": time.process_time() - start[1], "peak": peak()}
+
+
+def llama(model):
+    """The same weights in transformers, by its names and with pairs of halves."""
+    import numpy as np
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    blocks, rotary = model.blocks, model.blocks[0].attention.rotary
+    width, heads, dim = blocks[0].attention.query.shape
+    weights = {
+        "model.embed_tokens.weight": model.embedding.projection.weight,
+        "model.norm.weight": model.final_norm.scale,
+    }
+    for i, block in enumerate(blocks):
+        attention, mlp, at = block.attention, block.mlp, f"model.layers.{i}."
+        for part in ("query", "key", "value"):
+            w = np.asarray(getattr(attention, part))
+            if rotary.pairs == "adjacent" and part != "value":
+                w = w.reshape(*w.shape[:2], dim // 2, 2).swapaxes(2, 3).reshape(w.shape)
+            weights[f"{at}self_attn.{part[0]}_proj.weight"] = w.reshape(width, -1).T
+        weights[f"{at}self_attn.o_proj.weight"] = attention.output.reshape(-1, width).T
+        for name, dense in (("gate", mlp.gate), ("up", mlp.layers[0]), ("down", mlp.layers[1])):
+            weights[f"{at}mlp.{name}_proj.weight"] = dense.weight.T
+        norms = ("input_layernorm", "post_attention_layernorm")
+        weights |= {f"{at}{name}.weight": norm.scale for name, norm in zip(norms, block.norms, strict=True)}
+    config = LlamaConfig(
+        vocab_size=model.embedding.arrangement.vocabulary,
+        hidden_size=width,
+        intermediate_size=blocks[0].mlp.gate.weight.shape[1],
+        num_hidden_layers=len(blocks),
+        num_attention_heads=heads,
+        num_key_value_heads=blocks[0].attention.key.shape[1],
+        rms_norm_eps=blocks[0].norms[0].epsilon,
+        rope_theta=rotary.base,
+        tie_word_embeddings=True,
+        max_position_embeddings=8192,
+    )
+    module = LlamaForCausalLM(config)
+    state = {name: torch.tensor(np.ascontiguousarray(value)) for name, value in weights.items()}
+    missing, unexpected = module.load_state_dict(state, strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"}:
+        raise ValueError(f"expected the names of transformers, got {missing}, {unexpected}")
+    module.tie_weights()
+    return module.eval()
+
+
+def hooked(module):
+    """The same weights in TransformerLens, unfolded."""
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    from transformer_lens.pretrained.weight_conversions import convert_llama_weights
+
+    config = module.config
+    cfg = HookedTransformerConfig(
+        n_layers=config.num_hidden_layers,
+        d_model=config.hidden_size,
+        n_ctx=TOKENS,
+        d_head=config.hidden_size // config.num_attention_heads,
+        n_heads=config.num_attention_heads,
+        n_key_value_heads=config.num_key_value_heads,
+        d_mlp=config.intermediate_size,
+        d_vocab=config.vocab_size,
+        act_fn="silu",
+        gated_mlp=True,
+        normalization_type="RMS",
+        eps=config.rms_norm_eps,
+        positional_embedding_type="rotary",
+        rotary_dim=config.hidden_size // config.num_attention_heads,
+        rotary_base=int(module.model.rotary_emb.config.rope_parameters["rope_theta"]),
+        rotary_adjacent_pairs=False,
+        final_rms=True,
+        original_architecture="LlamaForCausalLM",
+        device="cpu",
+    )
+    lens = HookedTransformer(cfg)
+    lens.load_and_process_state_dict(
+        convert_llama_weights(module, cfg),
+        fold_ln=False,
+        center_writing_weights=False,
+        center_unembed=False,
+        fold_value_biases=False,
+    )
+    return lens.eval()
+
+
+def available(rows):
+    """The rows whose packages are there; the others are named on stderr."""
+    results = {}
+    for name, make in rows.items():
+        try:
+            results[name] = make()
+        except ImportError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+    return results
+
+
+def timed(rows, rounds):
+    """Row -> wall seconds of a first call and of each round, what it returns, and CPU seconds of each round."""
+    results = {name: {"wall": [], "cpu": []} for name in rows}
+    for i in range(rounds + 1):
+        for name, run in rows.items():
+            start = time.perf_counter(), time.process_time()
+            value = run()
+            wall, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
+            if i:
+                results[name]["wall"].append(wall)
+                results[name]["cpu"].append(cpu)
+            else:
+                results[name] |= {"first": wall, "value": value}
+    return results
+
+
+def forward(rounds):
+    """Logits of one prompt of 512 tokens; the largest difference from ours over the largest logit."""
+    import jax
+    import numpy as np
+
+    model = opened()
+    ids = np.random.default_rng(0).integers(0, model.embedding.arrangement.vocabulary, TOKENS)
+
+    def here():
+        return lambda: np.asarray(jax.block_until_ready(model.logits(ids)))
+
+    def there():
+        import torch
+
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 2)))
+        module, tokens = llama(model), torch.tensor(ids)[None]
+
+        def run():
+            with torch.inference_mode():
+                return module(tokens, use_cache=False).logits[0].numpy()
+
+        return run
+
+    results = timed(available({OURS: here, HF: there}), rounds)
+    reference = results[OURS]["value"]
+    for row in results.values():
+        row["value"] = float(np.abs(row["value"] - reference).max() / np.abs(reference).max())
+    return results
+
+
+def heads(rounds, prompts):
+    """Scores of all heads; the largest difference of the diagonal induction score from ours."""
+    import jax
+    import numpy as np
+
+    from icllab import diagnostics, tasks
+    from icllab.diagnostics.behaviour.answers import sample_prompts
+
+    model, key = opened(), jax.random.key(0)
+    task = tasks.RepeatedTokens(vocabulary=model.embedding.arrangement.vocabulary, period=PERIOD)
+    tokens = np.asarray(sample_prompts(task, key=key, prompts=prompts).tokens)[:, :-1]
+
+    def here():
+        return lambda: diagnostics.head_scores(model, task, key=key, prompts=prompts).diagonal_induction_score.values
+
+    def there():
+        import torch
+
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 2)))
+        lens = hooked(llama(model))
+
+        def run():
+            scores = {}
+
+            def hook(pattern, hook):
+                diagonals = (pattern.diagonal(-shift, -2, -1).mean(-1).sum(0) for shift in (1, PERIOD - 1))
+                old = scores.get(hook.name, (0, 0))
+                scores[hook.name] = tuple(a + b for a, b in zip(old, diagonals, strict=True))
+
+            with torch.inference_mode():
+                for rows in np.split(tokens, range(8, prompts, 8)):
+                    hooks = [(lambda name: name.endswith("hook_pattern"), hook)]
+                    lens.run_with_hooks(torch.tensor(rows), return_type=None, fwd_hooks=hooks)
+            return np.concatenate([scores[f"blocks.{i}.attn.hook_pattern"][1] for i in range(30)]) / prompts
+
+        return run
+
+    results = timed(available({OURS: here, LENS: there}), rounds)
+    reference = results[OURS]["value"]
+    for row in results.values():
+        row["value"] = float(np.abs(row["value"] - reference).max())
+    return results | {"peak": peak()}
+
+
+def table(results):
+    """Print the seconds of every row."""
+    print(f"{'':18}{'first call':>12}{'wall':>10}{'range':>18}{'CPU':>10}{'difference':>14}")
+    for name, row in results.items():
+        wall, cpu = (statistics.median(row[kind]) for kind in ("wall", "cpu"))
+        span = f"{min(row['wall']):.2f}-{max(row['wall']):.2f}"
+        print(f"{name:18}{row['first']:11.2f}s{wall:9.2f}s{span:>17}s{cpu:9.2f}s{row['value']:14.1e}")
+
+
+def main(options):
+    """Print a table of each part; return the exit status."""
+    missed, parts = [], options.only.split(",")
+    print(machine.described("jax"))
+    environment = {"ICLLAB_PEERS": os.pathsep.join(options.peers)}
+
+    def child(*arguments):
+        return machine.child(__file__, options.threads, *arguments, **environment)
+
+    if "loading" in parts:
+        floor = child("loading", False)["peak"]
+        rounds = [child("loading", True) for _ in range(options.rounds)]
+        wall, cpu, above = (statistics.median(row[name] for row in rounds) for name in ("wall", "cpu", "peak"))
+        above -= floor
+        print(f"loading: {wall:.2f} s wall, {cpu:.2f} s CPU; {above:.0f} MiB above a floor of {floor:.0f}")
+        missed += [f"loading: {wall:.2f} s, not below {LOADING:g}"] * (wall >= LOADING)
+        missed += [f"loading: {above:.0f} MiB, not below {MEMORY}"] * (above >= MEMORY)
+    if "forward" in parts:
+        results = child("forward", options.rounds)
+        print(f"\nforward pass, {TOKENS} tokens, {options.threads} threads")
+        table(results)
+        ours = statistics.median(results[OURS]["wall"])
+        missed += [f"forward: {ours:.2f} s, not below {FORWARD:g}"] * (ours >= FORWARD)
+        if HF in results:
+            kinds = ("wall", "cpu")
+            wall, cpu = (
+                statistics.median(a / b for a, b in zip(results[OURS][k], results[HF][k], strict=True)) for k in kinds
+            )
+            print(f"{wall:.2f} times the wall seconds of transformers, {cpu:.2f} times its CPU seconds")
+            missed += [f"forward: {wall:.2f} times transformers, not below {RATIO}"] * (wall >= RATIO)
+    if "heads" in parts:
+        results = child("heads", options.rounds, options.prompts)
+        memory = results.pop("peak")
+        size = f"{options.prompts} prompts of {2 * PERIOD} tokens"
+        print(f"\nscores of 270 heads, {size}, {options.threads} threads; {memory:.0f} MiB")
+        table(results)
+        ours = statistics.median(results[OURS]["wall"])
+        missed += [f"heads: {ours:.2f} s, not below {HEADS:g}"] * (ours >= HEADS * options.prompts / 32)
+        if LENS in results:
+            other = statistics.median(results[LENS]["wall"])
+            print(f"{ours / other:.2f} times the wall seconds of TransformerLens")
+            missed += [f"heads: {ours:.2f} s, TransformerLens {other:.2f}"] * (ours >= other)
+    return machine.report(missed)
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--peers", action="append", default=[], metavar="DIR", help="folders of packages")
+    arguments.add_argument("--threads", type=int, default=2)
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--prompts", type=int, default=32)
+    arguments.add_argument("--only", default="loading,forward,heads")
+    arguments.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    arguments = arguments.parse_args()
+    if arguments.child is None:
+        sys.exit(main(arguments))
+    sys.path += [folder for folder in os.environ.get("ICLLAB_PEERS", "").split(os.pathsep) if folder]
+    threads, part, *values = arguments.child
+    machine.pin(threads)
+    print(json.dumps({"loading": loading, "forward": forward, "heads": heads}[part](*values)))
