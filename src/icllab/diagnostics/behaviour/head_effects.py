@@ -4,7 +4,8 @@ With :math:`m_h` the weight to which head h is ablated, the effect to first orde
 
 .. math:: L(m_h = 1) - L(m = 0) \approx \frac{\partial L}{\partial m_h}\Big|_{m = 0},
 
-which costs one backward pass for all heads together.
+which costs one backward pass for all heads together. It is a screen: where the loss bends, as behind a head whose
+pattern is saturated, it may be off by its sign, and the heads that matter are ablated.
 """
 
 from collections.abc import Callable, Sequence
