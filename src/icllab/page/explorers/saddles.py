@@ -21,14 +21,14 @@ def compute(*, against: str, dim: int, exponent: float, length: int, noise: floa
     values /= values.sum()
     law = {"noise_variance": noise}
     levels = theory.plateau_losses(values, length=length, **law)
-    times = theory.drop_times(values, length=length, start=start, **law)
     numbers = {f"loss after {m} components": level for m, level in enumerate(levels)}
-    numbers |= {f"time of drop {d}": time for d, time in enumerate(times, 1)}
     if against == "length":
         rows = np.array([theory.plateau_losses(values, length=int(n), **law) for n in _LENGTHS])
         curves = [curve(f"{m} components", _LENGTHS, row) for m, row in enumerate(rows.T)]
         axes = {"x": axis("N  examples in the context", "log"), "y": axis("loss over that of zero"), "mark": length}
         return {"curves": curves, "axes": axes, "numbers": numbers}
+    times = theory.drop_times(values, length=length, start=start, **law)
+    numbers |= {f"time of drop {d}": drop for d, drop in enumerate(times, 1)}
     time = np.geomspace(times[0] / 10, 3 * times[-1], 240)
     weights = theory.component_weights(values, length=length, **law)
     curves = [

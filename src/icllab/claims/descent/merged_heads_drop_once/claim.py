@@ -59,7 +59,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Draw the loss of every number of heads, and on white inputs the step of each fraction beside the logistic's."""
     part = dataset.sel(setting=WHITE) if WHITE in dataset.setting.values else dataset.isel(setting=0)
-    part = part.rename(fraction_step_theory="fraction_step_line")
+    part = part.assign(fraction_step_line=part["fraction_step_theory"].mean("seed"))
     return panels(part, [Panel("fraction_step", "fraction_step_line")], x="fraction", hue="heads", line_name="logistic")
 
 
