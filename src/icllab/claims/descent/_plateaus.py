@@ -1,6 +1,7 @@
 """Settings of linear attention that learns by saddles, and plateaus of its curves. Without JAX."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ LEARNED = 0.25  # of 1 / eigenvalue: what a learned component has in W is above 
 SAME = 0.02  # of the fall of a whole curve: what changes less rests
 
 
-def law(setting: str) -> dict[str, object]:
+def law(setting: str) -> dict[str, Any]:
     """Arguments of :mod:`icllab.theory.saddles` for a setting, with eigenvectors that are no axes."""
     spectrum, length, noise = SETTINGS[setting]
     return {"covariance": rotated_covariance(np.array(spectrum)), "length": length, "noise_variance": noise}

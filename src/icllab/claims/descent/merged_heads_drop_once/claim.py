@@ -74,7 +74,7 @@ claim = Claim(
     conditions=(
         "d = 4, 31 examples, one, two or eight heads, gradient descent at rate 0.05 on 6000 fixed prompts from "
         "N(0, 0.001²); inputs white or with eigenvalues 0.4 to 0.1. One drop: no rest longer than a fifth of the wait. "
-        "Bounds are from pilots with other keys."
+        "Bounds rest on the formula alone."
     ),
     sources=("Zhang25",),
     axes=(
