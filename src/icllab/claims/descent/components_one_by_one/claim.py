@@ -25,7 +25,7 @@ IDENTIFIED = "authors"
 RANK_ONE = ("authors", "steep", "short", "long", "noisy")
 RANKS = ("rank 2", "rank 3", "rank 4")
 LEVEL = 0.01  # of a plateau's loss
-TIMES = 0.1  # of the logarithm of a time
+TIMES = 0.25  # of a time
 LASTS = 8.0  # e-folds of the next component in a head that has learned: a drop of another head comes later
 NAMED = 0.01  # fraction of variance unexplained of the algorithm that a network is
 
@@ -118,9 +118,9 @@ claim = Claim(
     ),
     conditions=(
         "d = 4, five distributions (10 to 60 examples, label noise 0 or 0.5), six heads, gradient descent at rate 0.7 "
-        "on 3000 fixed prompts from N(0, 0.02²). Judged are plateaus that last eight e-folds of the next component; "
+        "on 8000 fixed prompts from N(0, 0.02²). Judged are plateaus that last eight e-folds of the next component; "
         "algorithms in one distribution. Heads of rank R make 4/R drops, rounded up, in the median network. Bounds "
-        "rest on integrated flows and one trained network of another key."
+        "were set on 3000 prompts of another key; times of drops are those of the start within a quarter."
     ),
     sources=("Zhang25",),
     axes=(
@@ -140,15 +140,15 @@ claim = Claim(
     ),
     static=("setting",),
     outputs=("step", *ROWS),
-    fixed={"heads": 6, "std": 0.02, "rate": 0.7, "prompts": 3000, "judged": 1000},
+    fixed={"heads": 6, "std": 0.02, "rate": 0.7, "prompts": 8000, "judged": 1000},
     sizes={
         "smoke": {"setting": ("steep",), "step": tuple(range(0, 601, 50)), "seed": 2, "prompts": 400, "judged": 40}
         | ROWS
         | {"std": 0.05},
-        "small": {"setting": (*RANK_ONE, *RANKS), "step": STEPS, "seed": 3} | ROWS,
-        "medium": {"setting": (*RANK_ONE, *RANKS), "step": STEPS, "seed": Seeds(4, block=4, first=3)} | ROWS,
+        "small": {"setting": (*RANK_ONE, *RANKS), "step": STEPS, "seed": 5} | ROWS,
+        "medium": {"setting": (*RANK_ONE, *RANKS), "step": STEPS, "seed": Seeds(4, block=4)} | ROWS,
     },
-    key=3,
+    key=5,
     controls={
         "merged": Control("keys and queries are one matrix", measure={"merged": True}, axes=FEW),
         "half_start": Control(

@@ -120,7 +120,7 @@ claim = Claim(
         | OUTPUTS,
     },
     theory=theory,
-    key=84,
+    key=88,
     controls={
         "reversed": Control("each change is subtracted", measure={"strength": -1.0}, axes=FEW),
         "same_context": Control("each other context is the prompt itself", measure={"same_context": True}, axes=FEW),

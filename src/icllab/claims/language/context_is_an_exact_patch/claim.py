@@ -91,7 +91,7 @@ claim = Claim(
         }
         | OUTPUTS,
     },
-    key=85,
+    key=86,
     controls={
         "doubled": Control("each patch is taken twice", measure={"strength": 2.0}, axes=FEW),
         "same_query": Control("all queries of a text are its first", measure={"same_query": True}, axes=FEW),

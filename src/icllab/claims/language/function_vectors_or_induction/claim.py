@@ -77,7 +77,7 @@ claim = Claim(
         "small": {"model": ("smollm2-135m",), "table": ("antonyms",), "seed": Seeds(10, block=2, first=6)} | OUTPUTS,
         "medium": {"model": ("smollm2-135m",), "table": ("antonyms", "capitals"), "seed": Seeds(16, block=4)} | OUTPUTS,
     },
-    key=72,
+    key=73,
     controls={
         "exchanged": Control(
             "the two kinds of heads are taken for each other", measure={"exchanged": True}, axes={"seed": (6, 7, 8, 9)}
