@@ -16,11 +16,11 @@ VERSION = 1
 BATCH = 4
 
 
-def measure(point, *, key, exchanged=False, placebo=False, permuted=False):
+def measure(point, *, key, exchanged=False, negated=False, permuted=False):
     """Losses [seed, context] of a window's last tokens, and parts of their fall [seed, target].
 
-    ``exchanged``: another window's far context is called the text's, and the text's another's. ``placebo``: whether
-    targets have come before is that of another window's. ``permuted``: entries of the query weights change places.
+    ``exchanged``: another window's far context is called the text's, and the text's another's. ``negated``: new
+    targets are called far, and all others new. ``permuted``: entries of the query weights change places.
     """
     model, text, facts = _models.load(point.model), *_text(point.model, point.context[-1] + point.targets)
     if permuted:
@@ -36,7 +36,8 @@ def measure(point, *, key, exchanged=False, placebo=False, permuted=False):
     fall = losses[near] - losses[longest]
     near_repeats, repeats = (_repeated(part, point.targets) for part in (windows[..., longest - near :], windows))
     kinds = np.stack([repeats & ~near_repeats, near_repeats, ~repeats], axis=1)
-    kinds = np.roll(kinds, 1, axis=2) if placebo else kinds
+    if negated:
+        kinds = np.stack([~repeats, np.zeros_like(repeats), repeats], axis=1)
     elsewhere = losses[near] - _losses(model, other, point.targets)
     return {
         "loss": (("seed", "context"), np.stack([v.mean(axis=(1, 2)) for v in losses.values()], axis=1)),
