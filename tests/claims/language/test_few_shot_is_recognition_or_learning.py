@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,22 +73,6 @@ def test_the_learner_reads_the_answer_off_the_labels():
     for labels in ("right", "symbols"):
         np.testing.assert_allclose(scores(labels, 4), [np.log(3 / 4), 1, 1])
     assert scores("shuffled", 4)[0] < np.log(0.55)
-
-
-def test_permuted_query_weights_are_the_same_numbers_elsewhere():
-    class Part(eqx.Module):
-        query: jax.Array
-
-    class Block(eqx.Module):
-        attention: Part
-
-    class Model(eqx.Module):
-        blocks: list
-
-    query = jnp.arange(24.0).reshape(2, 3, 4)
-    mixed = measure._permuted(Model([Block(Part(query))]), np.random.default_rng(0)).blocks[0].attention.query
-    assert not np.array_equal(mixed, query)
-    np.testing.assert_array_equal(np.sort(np.ravel(mixed)), np.arange(24))
 
 
 def made_up(benefit=6.0, recognised=0.9):

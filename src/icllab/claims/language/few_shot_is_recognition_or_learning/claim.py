@@ -94,15 +94,5 @@ claim = Claim(
             measure={"learner": True},
             axes={"table": ("feelings",), "shots": (0, 4, 16)},
         ),
-        "stories": Control(
-            "the answers are those of glassllm, a model of 852,608 parameters that reads stories",
-            measure={"other_model": "glassllm-en"},
-            axes={"table": ("feelings",), "shots": (0, 4)},
-        ),
-        "permuted": Control(
-            "entries of the query weights of each block are in random order",
-            measure={"permuted": True},
-            axes={"table": ("feelings",), "shots": (0, 4)},
-        ),
     },
 )
