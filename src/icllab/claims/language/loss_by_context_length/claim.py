@@ -95,10 +95,5 @@ claim = Claim(
             measure={"negated": True},
             axes={"context": (16, 256)},
         ),
-        "permuted": Control(
-            "entries of the query weights of each block are in random order",
-            measure={"permuted": True},
-            axes={"context": (16, 256)},
-        ),
     },
 )

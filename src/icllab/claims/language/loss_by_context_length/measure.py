@@ -16,15 +16,13 @@ VERSION = 1
 BATCH = 4
 
 
-def measure(point, *, key, exchanged=False, negated=False, permuted=False):
+def measure(point, *, key, exchanged=False, negated=False):
     """Losses [seed, context] of a window's last tokens, and parts of their fall [seed, target].
 
     ``exchanged``: another window's far context is called the text's, and the text's another's. ``negated``: new
-    targets are called far, and all others new. ``permuted``: entries of the query weights change places.
+    targets are called far, and all others new.
     """
     model, text, facts = _models.load(point.model), *_text(point.model, point.context[-1] + point.targets)
-    if permuted:
-        model = _permuted(model, np.random.default_rng(np.asarray(jax.random.key_data(key))))
     keys = [jax.random.fold_in(key, seed) for seed in point.seed]
     windows = np.stack([np.asarray(text.sample_many(point.windows, key=k).tokens) for k in keys])
     longest, near = point.context[-1], point.near
@@ -85,10 +83,3 @@ def _repeated(windows, targets):
     size = windows.shape[-1]
     last = range(size - targets, size)
     return np.stack([(windows[..., :i] == windows[..., i : i + 1]).any(axis=-1) for i in last], axis=-1)
-
-
-def _permuted(model, rng):
-    """The model with the entries of each block's query weights in random order."""
-    mixed = [jnp.asarray(rng.permutation(np.asarray(block.attention.query).ravel())) for block in model.blocks]
-    mixed = [w.reshape(block.attention.query.shape) for w, block in zip(mixed, model.blocks, strict=True)]
-    return eqx.tree_at(lambda m: [block.attention.query for block in m.blocks], model, mixed)
