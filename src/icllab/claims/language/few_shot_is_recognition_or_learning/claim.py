@@ -24,11 +24,10 @@ LABELS = (RIGHT, SHUFFLED, SYMBOLS)
 TABLES = ("capitals", "antonyms", "kinds", "feelings")
 HALF = 0.5  # of the benefit, that shuffled labels bring
 HELP = 1.0  # nats that examples bring at least
-LEARNED = 0.75  # accuracy of choosing one of two symbols, halfway from chance
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Examples help, mostly with shuffled labels too; and new symbols are chosen about as often as by chance."""
+    """Examples help, and by more than half with shuffled labels too."""
     dataset = dataset.isel(model=0, drop=True)
     most = int(dataset["shots"].max())
     at_most = dataset["log_likelihood"].sel(shots=most, drop=True)
@@ -37,11 +36,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     quantity = f"log-likelihood of the answer after {most} examples - without any, nats"
     findings = checks.above("helps", quantity, estimates.mean(right), HELP)
     quantity = f"what {most} examples with shuffled labels bring - half of what right ones bring, nats"
-    findings += checks.above("recognition", quantity, estimates.mean(shuffled - HALF * right))
-    choice = dataset["choice"].sel(shown=SYMBOLS, drop=True).sel(shots=slice(4, None)).mean("shots")
-    choice = choice.mean("table")  # NaN of tables without symbols is left out
-    quantity = "accuracy of choosing one of two new symbols"
-    return findings + checks.below("symbols", quantity, estimates.mean(choice), LEARNED)
+    return findings + checks.above("recognition", quantity, estimates.mean(shuffled - HALF * right))
 
 
 def figure(dataset: xr.Dataset):
@@ -53,19 +48,19 @@ def figure(dataset: xr.Dataset):
     return panels(part, rows, x="shots", hue="shown", xscale="linear", columns=len(tables))
 
 
-FEWER = (0, 1, 4, 8, 16)
+FEWER, FEW_TABLES = (0, 1, 4, 8, 16), ("capitals", "feelings")
 OUTPUTS = {"shots": (0, 1, 2, 4, 8, 16), "shown": LABELS}
 
 claim = Claim(
     title="Few-shot examples show the form",
     sentence=(
         "Few-shot examples help SmolLM2-135M mostly by words, form and table: shuffled labels bring more than half of "
-        "what right ones bring, and new symbols are chosen about by chance."
+        "what right ones bring."
     ),
     conditions=(
-        "Tables of capitals, antonyms, kinds of living things and words of feeling; 16 examples; log-likelihood of the "
-        "answer, whose errors are over draws of prompts. By chance: the right one of two symbols in less than 75 %. "
-        "Bounds were set on other draws."
+        "Tables of capitals and of words of feeling (at medium also antonyms and kinds of living things); 16 examples; "
+        "log-likelihood of the answer, whose errors are over draws of prompts. Whether new symbols are learned was "
+        "asked too, and is undecided. Bounds were set on other draws of the table of kinds."
     ),
     sources=("Brown20", "Min22", "Pan23", "Wei23"),
     axes=(
@@ -89,7 +84,7 @@ claim = Claim(
             "shown": (RIGHT, SYMBOLS),
             "seed": 2,
         },
-        "small": {"model": ("smollm2-135m",), "table": TABLES, "seed": 16} | OUTPUTS | {"shots": FEWER},
+        "small": {"model": ("smollm2-135m",), "table": FEW_TABLES, "seed": 16} | OUTPUTS | {"shots": FEWER},
         "medium": {"model": ("smollm2-135m",), "table": TABLES, "seed": Seeds(48, block=16)} | OUTPUTS,
     },
     key=11,
@@ -97,17 +92,7 @@ claim = Claim(
         "learner": Control(
             "the answer is read off the labels that the query's kind has in the prompt, and nothing is known before",
             measure={"learner": True},
-            axes={"table": ("kinds", "feelings"), "shots": (0, 4, 16)},
-        ),
-        "stories": Control(
-            "the answers are those of glassllm, a model of 852,608 parameters that reads stories",
-            measure={"other_model": "glassllm-en"},
-            axes={"table": ("kinds",), "shots": (0, 4)},
-        ),
-        "permuted": Control(
-            "entries of the query weights of each block are in random order",
-            measure={"permuted": True},
-            axes={"table": ("kinds",), "shots": (0, 4)},
+            axes={"table": ("feelings",), "shots": (0, 4, 16)},
         ),
     },
 )

@@ -24,16 +24,13 @@ STEP = 16
 BATCH = 8
 
 
-def measure(point, *, key, learner=False, other_model=None, permuted=False):
+def measure(point, *, key, learner=False):
     """Scores [shots, shown, seed] of the right answer; NaN where symbols have no answer.
 
-    ``learner``: the answers of :func:`_learned` in place of the model's. ``other_model``: those of another model.
-    ``permuted``: entries of the query weights change places.
+    ``learner``: the answers of :func:`_learned` in place of the model's.
     """
-    name, pairs = other_model or point.model, TABLES[point.table]
-    tokenizer, model = _models.tokenizer(name), None if learner else _models.load(name)
-    if permuted:
-        model = _permuted(model, np.random.default_rng(np.asarray(jax.random.key_data(key))))
+    tokenizer, pairs = _models.tokenizer(point.model), TABLES[point.table]
+    model = None if learner else _models.load(point.model)
     answers = len({answer for _, answer in pairs})
 
     def of_prompts(shots, shown):
@@ -42,7 +39,7 @@ def measure(point, *, key, learner=False, other_model=None, permuted=False):
             scores = np.full((3, len(point.seed)), np.nan)
         else:
             task = FewShot.from_pairs(
-                pairs, tokenizer, shots=shots, labels=shown, balanced=balanced, prefix=START[name]
+                pairs, tokenizer, shots=shots, labels=shown, balanced=balanced, prefix=START[point.model]
             )
             keys = [k for s in point.seed for k in jax.random.split(jax.random.fold_in(key, s), point.prompts)]
             scores = _learned(task, keys) if learner else _scores(model, *_sampled(task, keys))
@@ -97,10 +94,3 @@ def _scores(model, prompts, candidates):
         return jnp.stack([score.astype(float) for score in scores])
 
     return jax.lax.map(of_prompt, (prompts, candidates), batch_size=BATCH).T
-
-
-def _permuted(model, rng):
-    """The model with the entries of each block's query weights in random order."""
-    weights = [block.attention.query for block in model.blocks]
-    mixed = [jnp.asarray(rng.permutation(np.asarray(w).ravel()).reshape(w.shape)) for w in weights]
-    return eqx.tree_at(lambda m: [block.attention.query for block in m.blocks], model, mixed)

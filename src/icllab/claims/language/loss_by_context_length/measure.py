@@ -16,15 +16,13 @@ VERSION = 1
 BATCH = 4
 
 
-def measure(point, *, key, exchanged=False, placebo=False, permuted=False):
+def measure(point, *, key, exchanged=False, negated=False):
     """Losses [seed, context] of a window's last tokens, and parts of their fall [seed, target].
 
-    ``exchanged``: another window's far context is called the text's, and the text's another's. ``placebo``: whether
-    targets have come before is that of another window's. ``permuted``: entries of the query weights change places.
+    ``exchanged``: another window's far context is called the text's, and the text's another's. ``negated``: new
+    targets are called far, and all others new.
     """
     model, text, facts = _models.load(point.model), *_text(point.model, point.context[-1] + point.targets)
-    if permuted:
-        model = _permuted(model, np.random.default_rng(np.asarray(jax.random.key_data(key))))
     keys = [jax.random.fold_in(key, seed) for seed in point.seed]
     windows = np.stack([np.asarray(text.sample_many(point.windows, key=k).tokens) for k in keys])
     longest, near = point.context[-1], point.near
@@ -36,7 +34,8 @@ def measure(point, *, key, exchanged=False, placebo=False, permuted=False):
     fall = losses[near] - losses[longest]
     near_repeats, repeats = (_repeated(part, point.targets) for part in (windows[..., longest - near :], windows))
     kinds = np.stack([repeats & ~near_repeats, near_repeats, ~repeats], axis=1)
-    kinds = np.roll(kinds, 1, axis=2) if placebo else kinds
+    if negated:
+        kinds = np.stack([~repeats, np.zeros_like(repeats), repeats], axis=1)
     elsewhere = losses[near] - _losses(model, other, point.targets)
     return {
         "loss": (("seed", "context"), np.stack([v.mean(axis=(1, 2)) for v in losses.values()], axis=1)),
@@ -84,10 +83,3 @@ def _repeated(windows, targets):
     size = windows.shape[-1]
     last = range(size - targets, size)
     return np.stack([(windows[..., :i] == windows[..., i : i + 1]).any(axis=-1) for i in last], axis=-1)
-
-
-def _permuted(model, rng):
-    """The model with the entries of each block's query weights in random order."""
-    mixed = [jnp.asarray(rng.permutation(np.asarray(block.attention.query).ravel())) for block in model.blocks]
-    mixed = [w.reshape(block.attention.query.shape) for w, block in zip(mixed, model.blocks, strict=True)]
-    return eqx.tree_at(lambda m: [block.attention.query for block in m.blocks], model, mixed)
