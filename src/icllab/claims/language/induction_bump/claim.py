@@ -93,7 +93,7 @@ claim = Claim(
     ),
     conditions=(
         "Attention-only networks on windows of 64 bytes of Python sources, half of which repeat their beginning; Adam. "
-        "Bounds were set on other seeds of another key. The sources are those of the running Python."
+        "Bounds were set before, on a pilot of another key. The sources are those of the running Python."
     ),
     sources=("Olsson22", "Wang24"),
     quantities=(
