@@ -75,7 +75,7 @@ def test_times_of_a_half_and_the_rise_of_the_steepness_are_those_of_the_curves()
     line = xr.DataArray(5 - 0.3 * np.log(step), {"step": step}, "step")
     assert float(claim.steepness_rise(line)) == pytest.approx(0, abs=1e-12)
     # a fall by h(1 + (T/t)^6)^-1, between two records at equal logarithmic distances from T
-    logistic, distance = line - 0.5 / (1 + (700 / step) ** 6), np.log(240) / 28
+    logistic, distance = line - 0.5 / (1 + (700 / step) ** 6), np.log(400) / 28
     quotient = 0.5 * np.tanh(3 * distance) / (2 * distance)
     assert float(claim.steepness_rise(logistic)) == pytest.approx(quotient, rel=0.05)
     assert float(claim.steepness_rise(line + 1 / step)) < 1e-3  # a power law only becomes less steep

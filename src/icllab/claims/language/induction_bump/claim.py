@@ -81,7 +81,7 @@ def figure(dataset: xr.Dataset):
     return panels(part, rows, x="step", hue="layers", xscale="log", columns=2)
 
 
-STEPS = (0, *(int(t) for t in np.unique(np.rint(np.geomspace(10, 2400, 29)))))
+STEPS = (0, *(int(t) for t in np.unique(np.rint(np.geomspace(10, 4000, 29)))))
 CHECKPOINTS = STEPS[9::4]
 FOUR = {"seed": (0, 1, 2, 3)}
 
@@ -93,7 +93,7 @@ claim = Claim(
     ),
     conditions=(
         "Attention-only networks on windows of 64 bytes of Python sources, half of which repeat their beginning; Adam. "
-        "Bounds were set on other seeds of another key. The sources are those of the running Python."
+        "Bounds were set on two seeds of another key. The sources are those of the running Python."
     ),
     sources=("Olsson22", "Wang24"),
     quantities=(
@@ -120,7 +120,7 @@ claim = Claim(
         | {"samples": 8, "warm_up": 20},
         "medium": {"layers": (1, 2), "step": STEPS, "checkpoint": CHECKPOINTS, "seed": Seeds(8, block=2)},
     },
-    key=1,
+    key=2,
     controls={
         "untrained": Control("the network stays as it began", measure={"untrained": True}, axes=FOUR),
         "one_layer": Control("the network has one layer, whatever the cell says", measure={"blocks": 1}, axes=FOUR),

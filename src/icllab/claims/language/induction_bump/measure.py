@@ -112,6 +112,7 @@ def measure(point, *, key, checkpoints=None, blocks=None, shuffled=False, even=F
         Text.from_documents(part, tokens=point.tokens, alphabet=PRINTABLE) for part in documents.split()
     )
     source = Rearranged.of(training, jax.random.permutation if shuffled else repeating(point.repeating))
+    test = Rearranged.of(held_out, repeating(point.repeating))
     repeated, strings = Rearranged.of(held_out, repeating(1.0)), Rearranged.of(held_out, letters)
     steps = [int(step) for step in point.step]
 
@@ -146,7 +147,7 @@ def measure(point, *, key, checkpoints=None, blocks=None, shuffled=False, even=F
         earlier = np.searchsorted(steps, np.asarray(steps) / lag, side="right") - 1
         matching = last["prefix_matching_score"].isel(attention_head=best).values[earlier]
         estimates = [
-            coefficient(networks.at(step).member(0), held_out, best, point, key=of_chains) for step in point.checkpoint
+            coefficient(networks.at(step).member(0), test, best, point, key=of_chains) for step in point.checkpoint
         ]
         names = ("restricted_coefficient", "restricted_coefficient_error", "chain_rhat", "sampler_warnings")
         return {
