@@ -295,23 +295,23 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
     require_key(key)
     axes = PredictorAxes.from_predictors(model, "model")
     names: list[str] = []
+    notes: list[str] = []
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        member_names = _heads(members.member(0), task, key)
+        sizes = _sizes(members, task, key)
+        member_names = [f"{name}.{i}" for name, (heads, _, _) in sizes.items() for i in range(heads)]
         if names and member_names != names:
             raise expected(
                 "model", f"the heads {names} everywhere", member_names, "measure models of other heads one by one"
             )
-        names[:] = member_names
-        largest = max(math.prod(sizes) for sizes in _sizes(members.member(0), task, key).values())
-        block = max(1, min(256, PATTERN_NUMBERS // largest))
+        names[:], notes[:] = member_names, _notes(sizes)
+        block = max(1, min(256, PATTERN_NUMBERS // max(map(math.prod, sizes.values()))))
         values = answers(_Scores(), members, task, key=key, prompts=prompts, block=block)
         scores = values.reshape(*values.shape[:2], len(member_names), -1).swapaxes(0, 1)
         # Prompts that are not sequences have the previous-token score only.
         return means_and_errors({SCORES[i]: scores[..., i] for i in range(scores.shape[-1])})
 
-    arrays, notes = axes.measure(measure), _notes(next(axes.ensembles()).member(0), task, key)
-    return axes.to_dataset(arrays, {"attention_head": names}, prompts=prompts, warnings=notes)
+    return axes.to_dataset(axes.measure(measure), {"attention_head": names}, prompts=prompts, warnings=notes)
 
 
 class StatedHead(AbstractModel):
@@ -419,27 +419,23 @@ class _Pattern(NamedTuple):
     known: bool  # whether the model tells its layout
 
 
-def _heads(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:
-    """Names of the heads."""
-    return [f"{name}.{i}" for name, (heads, _, _) in _sizes(model, task, key).items() for i in range(heads)]
-
-
-def _notes(model: Any, task: AbstractTask, key: PRNGKeyArray) -> list[str]:
+def _notes(sizes: dict[str, tuple[int, int, int]]) -> list[str]:
     """Warnings of blocks in which not all tokens attend."""
     return [
         f"{name}: {rows} of {tokens} tokens attend, those that answer; its scores are means over these"
-        for name, (_, rows, tokens) in _sizes(model, task, key).items()
+        for name, (_, rows, tokens) in sizes.items()
         if rows < tokens
     ]
 
 
-def _sizes(model: Any, task: AbstractTask, key: PRNGKeyArray) -> dict[str, tuple[int, int, int]]:
-    """Numbers of heads, of tokens that attend, and of tokens, of each block."""
+def _sizes(members: Ensemble, task: AbstractTask, key: PRNGKeyArray) -> dict[str, tuple[int, int, int]]:
+    """Numbers of heads, of tokens that attend, and of tokens, of each block; no weights are copied."""
 
-    def patterns(network: Any, key: PRNGKeyArray) -> list[tuple[str, _Pattern]]:
+    def patterns(stacked: Any, key: PRNGKeyArray) -> list[tuple[str, _Pattern]]:
+        network = Ensemble(stacked, members.coordinates).member(0)
         return list(_patterns(network, task.sample(key=key)).items())  # JAX would sort a dictionary: block10, block2
 
-    sizes = eqx.filter_eval_shape(patterns, model, key)
+    sizes = eqx.filter_eval_shape(patterns, members.stacked, key)
     return {name: (*pattern.values.shape[:2], pattern.tokens) for name, pattern in sizes}
 
 
