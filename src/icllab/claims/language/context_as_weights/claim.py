@@ -78,8 +78,8 @@ claim = Claim(
     ),
     conditions=(
         "SmolLM2-135M, the last dense layer of block 20 of 30, six examples, capitals and antonyms of a token each, "
-        "eleven fitted and eleven tested queries; a quarter of the benefit. A seed draws examples and queries. Bounds "
-        "were set on other draws; that tables are compared in pairs was chosen after these."
+        "eleven fitted and eleven tested queries; a quarter of the benefit. A seed draws examples and queries. Bounds, "
+        "and that tables are compared in pairs, were chosen on other draws."
     ),
     sources=("Goldwaser25", "SLT22"),
     axes=(

@@ -45,7 +45,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings += checks.above("similar", "effect left by the patch after a text of its kind", left(SIMILAR), MOST)
     findings += checks.above("unrelated", "effect left by the patch after an unrelated text", left(UNRELATED), MOST)
     findings += checks.below("fitted", "effect left by the best patch where it was fitted", left(FITTED), LITTLE)
-    return findings + checks.above("between", "effect left by the best patch between", left(BETWEEN), MOST)
+    return findings + checks.above("between", "effect left by the best patch between", left(BETWEEN), LITTLE)
 
 
 def figure(dataset: xr.Dataset):
@@ -66,7 +66,8 @@ claim = Claim(
     conditions=(
         "SmolLM2-135M, texts of a few people, towns and things in eight sentence patterns; queries of six tokens. "
         "In float32: logits are equal to 1e-4. The effect is a Kullback-Leibler divergence of the next token. A seed "
-        "draws two texts of this kind. Bounds were set on other draws."
+        "draws two texts of this kind; means are geometric. The best patch of a text leaves less than a "
+        "tenth of the effect where it was fitted, and more between. Bounds were set on other draws."
     ),
     sources=("Goldwaser25", "Dherin25"),
     axes=(
@@ -91,7 +92,7 @@ claim = Claim(
         }
         | OUTPUTS,
     },
-    key=86,
+    key=89,
     controls={
         "doubled": Control("each patch is taken twice", measure={"strength": 2.0}, axes=FEW),
         "same_query": Control("all queries of a text are its first", measure={"same_query": True}, axes=FEW),

@@ -60,7 +60,7 @@ claim = Claim(
         "without a token at their start; the last 16 tokens of each are targets, after c to c + 15 tokens; errors are "
         "over draws of windows. Mostly: more than half of the fall. That tokens which only the further context has "
         "carry that half was expected and is undecided; so tokens that the near context has count too. "
-        "Bounds were set on other draws."
+        "That, and bounds, were chosen on other draws."
     ),
     sources=("Olsson22",),
     axes=(
@@ -83,7 +83,7 @@ claim = Claim(
         "small": {"model": ("smollm2-135m",), "seed": 12} | OUTPUTS,
         "medium": {"model": ("smollm2-135m",), "seed": Seeds(96, block=12)} | OUTPUTS,
     },
-    key=13,
+    key=14,
     controls={
         "exchanged": Control(
             "another window's far context is called the text's, and the text's another's",
