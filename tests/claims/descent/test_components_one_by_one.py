@@ -80,7 +80,7 @@ def test_it_holds_where_all_is_as_claimed():
     ("changes", "found"),
     [
         ({"level": 1.02}, {"levels"}),
-        ({"late": 1.2}, {"times"}),
+        ({"late": 1.4}, {"times"}),
         ({"named": 0.02}, {"algorithm"}),
         ({"other": 0.002}, {"no_other"}),
         ({"swapped": True}, {"order"}),

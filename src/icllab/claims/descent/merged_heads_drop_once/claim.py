@@ -19,7 +19,7 @@ from icllab.theory import saddles
 
 WHITE = "white"
 REST = 0.2  # of the wait for the drop
-NEAR = 0.05  # of a logarithm
+NEAR = 0.08
 
 
 def theory(dataset: xr.Dataset, *, length: int | None = None, root: bool = True) -> xr.Dataset:
@@ -37,7 +37,7 @@ def theory(dataset: xr.Dataset, *, length: int | None = None, root: bool = True)
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """No rest in any setting; on white inputs the half time, the width and the size of the logistic curve."""
-    rest = estimates.mean(dataset["rest"].drop_vars("fraction", errors="ignore"))
+    rest = estimates.mean(dataset["rest"].drop_vars("fraction", errors="ignore").clip(max=1))  # longer is no news
     findings = checks.below("rest", "longest rest / wait", rest, REST)
     if WHITE in dataset.setting.values:
         white = dataset.sel(setting=WHITE, drop=True)
@@ -69,12 +69,12 @@ claim = Claim(
     title="Merged heads drop once",
     sentence=(
         "Linear attention with merged keys and queries learns in one drop, whatever the number of heads; on white "
-        "inputs its time and width are the logistic curve's within 5 %."
+        "inputs its time and width are the logistic curve's within 8 %."
     ),
     conditions=(
         "d = 4, 31 examples, one, two or eight heads, gradient descent at rate 0.05 on 6000 fixed prompts from "
         "N(0, 0.001²); inputs white or with eigenvalues 0.4 to 0.1. One drop: no rest longer than a fifth of the wait. "
-        "Bounds rest on the formula alone."
+        "Bounds were set on another key."
     ),
     sources=("Zhang25",),
     axes=(
@@ -97,12 +97,12 @@ claim = Claim(
         "small": COMMON | {"seed": 6},
         "medium": COMMON | {"seed": Seeds(16, block=8, first=6)},
     },
-    key=4,
+    key=5,
     controls={
         "separate": Control(
             "keys and queries are separate, of rank one",
             measure={"separate": (0.02, 0.7)},
-            axes={"setting": ("authors",), "heads": (6,), "step": tuple(range(0, 6001, 40))},
+            axes={"setting": ("authors",), "heads": (6,), "step": tuple(range(0, 6001, 40)), "seed": tuple(range(16))},
         ),
         "without_length": Control("the curve lacks its terms in 1/N", theory={"length": 10**9}),
         "without_root": Control("the rate lacks the root of the dimension", theory={"root": False}),
