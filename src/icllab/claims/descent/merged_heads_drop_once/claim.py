@@ -94,10 +94,10 @@ claim = Claim(
     sizes={
         "smoke": {"setting": (WHITE,), "heads": (2,), "step": tuple(range(0, 901, 30)), "fraction": (0.1, 0.5, 0.9)}
         | {"seed": 2, "prompts": 500},
-        "small": COMMON | {"seed": 6},
-        "medium": COMMON | {"seed": Seeds(16, block=8, first=6)},
+        "small": COMMON | {"seed": 12},
+        "medium": COMMON | {"seed": Seeds(16, block=8)},
     },
-    key=5,
+    key=6,
     controls={
         "separate": Control(
             "keys and queries are separate, of rank one",

@@ -71,7 +71,7 @@ OUTPUTS = {"context": CONTEXTS, "map_rank": RANKS}
 FEW = {"table": ("capitals",), "seed": (0, 1, 2, 3)}  # as many as it takes
 
 claim = Claim(
-    title="What one layer's weights carry of a prompt",
+    title="What one layer can carry",
     sentence=(
         "A rank-one change of one late layer, fitted at other queries, carries over half of a few-shot prompt's "
         "benefit, and at least a quarter more than another table's."

@@ -58,7 +58,7 @@ OUTPUTS = {"patch": PATCHES}
 FEW = {"seed": (0, 1, 2, 3)}  # as many as it takes
 
 claim = Claim(
-    title="A context is an exact patch at one token",
+    title="An exact patch of one token",
     sentence=(
         "A context is an exact rank-one patch of each block at one token; patches of the next token, or after another "
         "text, leave over a third of its effect."

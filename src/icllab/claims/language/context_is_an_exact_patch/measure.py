@@ -29,7 +29,7 @@ SENTENCES = (
     "{name} lives in {town} and works as a {job}.",
     "Every {day} the {job} sells {thing} at the {place}.",
     "On {day} {name} went to the {place} to buy {thing}.",
-    "The {job} of {town} has a house near the {place}.",
+    "The {job} of {town} has a room near the {place}.",
     "{name} and {name} met at the {place} on {day}.",
     "There were many {thing} at the {place}, and {name} took some of them home.",
     "When {name} came back from {town}, the {thing} were gone.",

@@ -52,7 +52,7 @@ FEWER, FEW_TABLES = (0, 1, 4, 8, 16), ("capitals", "feelings")
 OUTPUTS = {"shots": (0, 1, 2, 4, 8, 16), "shown": LABELS}
 
 claim = Claim(
-    title="Few-shot examples show the form",
+    title="Examples show the form",
     sentence=(
         "Few-shot examples help SmolLM2-135M mostly by words, form and table: shuffled labels bring more than half of "
         "what right ones bring."

@@ -62,7 +62,7 @@ def figure(dataset: xr.Dataset):
 OUTPUTS = {"half": HALVES, "head_set": SETS, "head_kind": KINDS, "through": THROUGH}
 
 claim = Claim(
-    title="Eight heads carry repetition",
+    title="Heads that carry repetition",
     sentence=(
         "Without its eight strongest induction heads SmolLM2 loses repetition, without random heads it does not; the "
         "induction heads are deeper than previous-token heads and read them by keys."
