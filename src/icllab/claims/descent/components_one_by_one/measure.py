@@ -78,9 +78,8 @@ def rivals(law, length):
 
 def identified(networks, candidates, task, key, prompts):
     """Fraction of the variance of every network that each candidate leaves unexplained, [network, candidate]."""
-    if len({jax.tree.structure(network) for network in networks}) > 1 or any(
-        a.shape != b.shape for a, b in zip(*map(jax.tree.leaves, networks[:2]), strict=True)
-    ):  # candidates of other shapes are no ensemble
+    forms = {(jax.tree.structure(n), *(leaf.shape for leaf in jax.tree.leaves(n))) for n in networks}
+    if len(forms) > 1:  # candidates of other shapes are no ensemble
         return np.concatenate([identified([network], candidates, task, key, prompts) for network in networks])
     members = Ensemble(jax.tree.map(lambda *leaves: jnp.stack(leaves), *networks), {"seed": np.arange(len(networks))})
     result = diagnostics.identify(members, candidates, task, key=key, prompts=prompts, fitting=128, progress=False)

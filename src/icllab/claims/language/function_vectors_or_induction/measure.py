@@ -14,11 +14,11 @@ VERSION = 1
 TABLES = {"antonyms": pair_tables.ANTONYMS, "capitals": pair_tables.CAPITALS}
 
 
-def measure(point, *, key, copied=False, permuted=False, exchanged=False):
+def measure(point, *, key, copied=False, permuted=False):
     """Losses without heads, of prompts and random heads that each seed draws anew.
 
     ``copied``: the query of a few-shot prompt is one of its examples, whose shuffled label is the answer. ``permuted``:
-    the entries of each W_Q are permuted. ``exchanged``: the two kinds of heads are taken for each other.
+    the entries of each W_Q are permuted.
     """
     whole = _models.load(point.model)
     vocabulary, tokenizer = whole.embedding.arrangement.outputs or 0, _models.tokenizer(point.model)
@@ -47,7 +47,7 @@ def measure(point, *, key, copied=False, permuted=False, exchanged=False):
         named = [_heads.best(part, point.chosen, other) for part, other in zip(ranked, first[::-1], strict=True)]
         excluded = {*first[0], *first[1], *named[0], *named[1]}
         random = [_heads.others(model, rng, heads, excluded) for heads in named]
-        sets = [head_weights(model, heads) for heads in (*(named[::-1] if exchanged else named), *random)]
+        sets = [head_weights(model, heads) for heads in (*named, *random)]
 
         def losses(task, scored):
             """The mean losses, of no ablation and of each."""
