@@ -82,7 +82,7 @@ def ablated(
 
     Args:
         model: Item-label network or :class:`~icllab.models.networks.transformer.Transformer`.
-        layer: Layer of the item-label network, 1 or 2.
+        layer: Layer of the item-label network, 1 or 2; None with ``heads``.
         heads: Pairs (block, head) of the transformer, counted from 0; or weights [block, head] from 0, kept, to 1,
             ablated, which may be traced: other heads then compile nothing again.
         outputs: Outputs that take the place of the heads', for each block [head, dim] or [token, head, dim], such as
