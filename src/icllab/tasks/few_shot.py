@@ -186,6 +186,7 @@ class FewShot(AbstractTokens):
 
     def sample(self, *, key: PRNGKeyArray) -> FewShotPrompt:
         """One prompt."""
+        require_key(key)
         examples, shown, query = self.draw(key=key)
         answers = self.shown_answers(key=key)
         return self.prompt(examples, answers[self.classes[shown]], query, answers[self.classes[query]])

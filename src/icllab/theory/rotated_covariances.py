@@ -48,9 +48,9 @@ def loss(
     Args:
         rates: :math:`a_l`, the step size of each layer; finite.
         spectrum: Eigenvalues of the inputs' covariance, as for the module.
-        alpha: :math:`\alpha`, examples of a context over the dimension.
-        tasks: Eigenvalues of the tasks' covariance times d.
-        noise_variance: :math:`\rho`, variance of the noise of the examples' labels.
+        alpha: Examples of a context over the dimension, :math:`\alpha = \ell/d > 0`; inf allowed.
+        tasks: Eigenvalues of the tasks' covariance times d, likewise.
+        noise_variance: :math:`\rho \ge 0`, variance of the noise of the examples' labels.
 
     Source: the setting [Bordelon26].
     Derived: docs/gradient-descent.md, Depth and rotated covariances.
@@ -76,10 +76,10 @@ def free_steps(
 
     Args:
         spectrum: Eigenvalues of the inputs' covariance, as for the module.
-        alpha: :math:`\alpha`, examples of a context over the dimension.
+        alpha: Examples of a context over the dimension, :math:`\alpha = \ell/d > 0`; inf allowed.
         layers: :math:`L`, the number of steps; an integer of at least 1.
-        tasks: Eigenvalues of the tasks' covariance times d.
-        noise_variance: :math:`\rho`, variance of the noise of the examples' labels.
+        tasks: Eigenvalues of the tasks' covariance times d, likewise.
+        noise_variance: :math:`\rho \ge 0`, variance of the noise of the examples' labels.
 
     Source: the setting [Bordelon26].
     Derived: docs/gradient-descent.md, Depth and rotated covariances.
@@ -103,8 +103,14 @@ def tied_steps(
 
     .. math:: p(s) = (1 - as)^L
 
-    Where :math:`\Omega` is a multiple of the identity the error is a convex function of a. Arguments as in
-    :func:`free_steps`.
+    Where :math:`\Omega` is a multiple of the identity the error is a convex function of a.
+
+    Args:
+        spectrum: Eigenvalues of the inputs' covariance, as for the module.
+        alpha: Examples of a context over the dimension, :math:`\alpha = \ell/d > 0`; inf allowed.
+        layers: :math:`L`, the number of steps; an integer of at least 1.
+        tasks: Eigenvalues of the tasks' covariance times d, likewise.
+        noise_variance: :math:`\rho \ge 0`, variance of the noise of the examples' labels.
 
     Source: the setting [Bordelon26].
     Derived: docs/gradient-descent.md, Depth and rotated covariances.
@@ -133,8 +139,8 @@ def endless_steps(spectrum: npt.ArrayLike, *, alpha: float, tasks: Numbers = 1.0
 
     Args:
         spectrum: Eigenvalues of the inputs' covariance, as for the module.
-        alpha: :math:`\alpha`, examples of a context over the dimension.
-        tasks: Eigenvalues of the tasks' covariance times d.
+        alpha: Examples of a context over the dimension, :math:`\alpha = \ell/d > 0`; inf allowed.
+        tasks: Eigenvalues of the tasks' covariance times d, likewise.
 
     Source: the isotropic case [Bordelon26].
     Derived: docs/gradient-descent.md, Depth and rotated covariances.
@@ -169,7 +175,7 @@ def skew_curvature(spectrum: npt.ArrayLike, *, layers: int, tasks: Numbers = 1.0
     Args:
         spectrum: Eigenvalues of the inputs' covariance, as for the module.
         layers: :math:`L`, the number of steps; an integer of at least 1.
-        tasks: Eigenvalues of the tasks' covariance times d.
+        tasks: Eigenvalues of the tasks' covariance times d, likewise.
 
     Derived: docs/gradient-descent.md, One matrix for all layers.
     """

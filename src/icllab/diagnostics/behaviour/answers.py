@@ -57,7 +57,7 @@ def answers(
     require_integer("block", block)
     require_key(key)
     keys = _prompt_keys(key, prompts)
-    prompt = jax.eval_shape(lambda k: task.sample(key=k), keys[0])
+    prompt = jax.eval_shape(lambda k: task.sample(key=k), jax.ShapeDtypeStruct((), keys.dtype))
     size = prompts_at_once(predictor, prompt, min(block, prompts))
     blocks = ((_prompts(task, keys[rows]), count) for rows, count in _blocks(prompts, size))
     return np.concatenate([_answer_block(question, predictor, task, batch, count) for batch, count in blocks], axis=-2)

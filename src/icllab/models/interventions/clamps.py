@@ -82,9 +82,9 @@ def ablated(
 
     Args:
         model: Item-label network or :class:`~icllab.models.networks.transformer.Transformer`.
-        layer: Layer of the item-label network, 1 or 2; None with ``heads``.
+        layer: Layer of the item-label network, 1 or 2; None: ``heads`` are given.
         heads: Pairs (block, head) of the transformer, counted from 0; or weights [block, head] from 0, kept, to 1,
-            ablated, which may be traced: other heads then compile nothing again.
+            ablated, which may be traced: other heads then compile nothing again. None: ``layer`` is given.
         outputs: Outputs that take the place of the heads', for each block [head, dim] or [token, head, dim], such as
             means of :func:`~icllab.models.interventions.heads.head_outputs`; None: zeros.
         tokens: Mask of the tokens at which they are ablated, or a function of the prompt that gives one; None: all.
