@@ -80,7 +80,7 @@ claim = Claim(
     fixed={"near": 16, "targets": 16, "windows": 2},
     sizes={
         "smoke": {"model": ("glassllm-en",), "context": (16, 64), "target": TARGETS, "seed": 2},
-        "small": {"model": ("smollm2-135m",), "seed": 12} | OUTPUTS,
+        "small": {"model": ("smollm2-135m",), "seed": 24} | OUTPUTS,
         "medium": {"model": ("smollm2-135m",), "seed": Seeds(96, block=12)} | OUTPUTS,
     },
     key=14,
