@@ -69,7 +69,7 @@ class Patch(eqx.Module):
     """
 
     first: tuple[WeightChange, ...]
-    last: tuple[Float[Array, "*inner width"], ...]
+    last: tuple[Float[Array, "..."], ...]
     gates: tuple[WeightChange, ...] = ()
 
     __repr__ = fields_repr

@@ -20,7 +20,7 @@ from icllab.lab.results import fixed_values
 
 FAR, NEAR, NEW = "far", "near", "new"
 TARGETS = (FAR, NEAR, NEW)
-FALL = 0.3  # nats
+FALL = 0.6  # nats
 HALF = 0.5
 
 
@@ -58,9 +58,8 @@ claim = Claim(
     conditions=(
         "A tenth of the files of the running Python's standard library, whose digest is among the data; windows "
         "without a token at their start; the last 16 tokens of each are targets, after c to c + 15 tokens; errors are "
-        "over draws of windows. Mostly: more than half of the fall. That tokens which only the further context has "
-        "carry that half was expected and is undecided; so tokens that the near context has count too. "
-        "That, and bounds, were chosen on other draws."
+        "over draws of windows. The fall is above 0.6 nats; mostly: more than half of it. Tokens that the near context "
+        "has count too, as was chosen on other draws."
     ),
     sources=("Olsson22",),
     axes=(
