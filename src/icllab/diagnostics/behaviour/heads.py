@@ -430,13 +430,15 @@ def _notes(sizes: dict[str, tuple[int, int, int]]) -> list[str]:
 
 def _sizes(members: Ensemble, task: AbstractTask, key: PRNGKeyArray) -> dict[str, tuple[int, int, int]]:
     """Numbers of heads, of tokens that attend, and of tokens, of each block; no weights are copied."""
-
-    def patterns(stacked: Any, key: PRNGKeyArray) -> list[tuple[str, _Pattern]]:
-        network = Ensemble(stacked, members.coordinates).member(0)
-        return list(_patterns(network, task.sample(key=key)).items())  # JAX would sort a dictionary: block10, block2
-
-    sizes = eqx.filter_eval_shape(patterns, members.stacked, key)
+    sizes = eqx.filter_eval_shape(_first_patterns, members.stacked, task, key)
     return {name: (*pattern.values.shape[:2], pattern.tokens) for name, pattern in sizes}
+
+
+@eqx.filter_jit  # which keeps the shapes of a model that it has seen
+def _first_patterns(stacked: Any, task: AbstractTask, key: PRNGKeyArray) -> list[tuple[str, "_Pattern"]]:
+    """Patterns of the first member on one prompt. JAX would sort a dictionary: block10, block2."""
+    network = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, stacked)
+    return list(_patterns(network, task.sample(key=key)).items())
 
 
 def _real_rows(pattern: _Pattern, prompt: Any) -> Bool[Array, " row"]:
