@@ -151,9 +151,9 @@ class FewShot(AbstractTokens):
                 raise expected("pairs", f"{name} that differ in their tokens", "two of the same", "see <unk>")
         marks = [script.answer(symbol) for symbol in symbols] if labels == "symbols" else [[]]
         start, end = script.ids(prefix), script.ids(script.end)
-        asked = np.sort([len(row) for row in questions])[-shots - 1 :].sum()
+        question_tokens = np.sort([len(row) for row in questions])[-shots - 1 :].sum()
         lengths = [len(answers[i]) for i in classes] if labels != "symbols" else [max(map(len, marks))] * len(pairs)
-        tokens = int(len(start) + asked + np.sort(lengths)[-shots - 1 :].sum() + shots * len(end))
+        tokens = int(len(start) + question_tokens + np.sort(lengths)[-shots - 1 :].sum() + shots * len(end))
         size = tokenizer.get_vocab_size() if vocabulary is None else vocabulary
         for row in (start, end, *questions, *answers, *marks):
             in_vocabulary("tokens", np.array(row, np.int32), size, "a larger vocabulary=")

@@ -63,9 +63,9 @@ def theory(dataset: xr.Dataset, *, length: int | None = None, ascending: bool = 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Levels, order, number of drops by rank, times from the start, and the algorithm of every plateau."""
     settings = [s for s in dataset.setting.values if s in RANK_ONE]
-    one = dataset.sel(setting=settings).stack(network=("setting", "seed"))
-    lasting = _lasting(one)
-    ratio = (one["plateau_loss"] / one["plateau_loss_theory"]).where(lasting)
+    rank_one = dataset.sel(setting=settings).stack(network=("setting", "seed"))
+    lasting = _lasting(rank_one)
+    ratio = (rank_one["plateau_loss"] / rank_one["plateau_loss_theory"]).where(lasting)
     enough = bool((ratio.notnull().sum("network") >= 3).all())
     findings = checks.near("levels", "loss / closed form", estimates.mean(ratio, "network"), 1.0, margin=LEVEL)
     findings += checks.equal("order", "networks that learn out of order", int(dataset["disordered"].sum()), 0)
@@ -76,12 +76,14 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         otherwise = Outcome.UNDECIDED if np.isnan(number) else Outcome.FAILS  # no network has learned all
         phrase, expected = "median number of drops", -(-DIM // rank)
         findings += checks.equal("drops", phrase, number, expected, otherwise=otherwise, at={"rank": rank})
-    times = (one["learned_step"] / one["start_step"]).where(np.isfinite(one["learned_step"]))
+    times = (rank_one["learned_step"] / rank_one["start_step"]).where(np.isfinite(rank_one["learned_step"]))
     findings += checks.near("times", "step / predicted", estimates.geometric_mean(times, "network"), 1.0, margin=TIMES)
-    names = one.candidate.values
-    for m in (int(p) for p in one.plateau.values if p > 0):
-        chosen = one.setting == IDENTIFIED
-        unexplained = one["unexplained"].sel(plateau=m, drop=True).where(chosen & lasting.sel(plateau=m, drop=True))
+    names = rank_one.candidate.values
+    for m in (int(p) for p in rank_one.plateau.values if p > 0):
+        chosen = rank_one.setting == IDENTIFIED
+        unexplained = (
+            rank_one["unexplained"].sel(plateau=m, drop=True).where(chosen & lasting.sel(plateau=m, drop=True))
+        )
         named, others = f"step {m}", [name for name in names if name != f"step {m}"]
         at = {"plateau": m}
         is_it = estimates.mean(unexplained.sel(candidate=named, drop=True), "network")

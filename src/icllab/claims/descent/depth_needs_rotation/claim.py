@@ -56,10 +56,10 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     """Different matrices reach the polynomial's error; only rotation keeps depth of use; one matrix beats one size."""
     layers, settings = dataset.layers.values.tolist(), dataset.setting.values.tolist()
     short, long = (dataset.alpha.values[i].item() for i in (0, -1))
-    own = dataset.sel(setting=[setting for setting in settings if setting != SHARED])
-    loss, findings = own["test_loss"], []
-    if own.setting.size:
-        above = in_the_limit(loss - own["free_line"]).sel(layers=[count for count in layers if count <= JUDGED])
+    unshared = dataset.sel(setting=[setting for setting in settings if setting != SHARED])
+    loss, findings = unshared["test_loss"], []
+    if unshared.setting.size:
+        above = in_the_limit(loss - unshared["free_line"]).sel(layers=[count for count in layers if count <= JUDGED])
         findings += checks.near("curve", "error - the best steps'", above, 0.0, margin=MARGIN)
     if layers[0] == 1 and layers[-1] >= FOLLOWED:
         limit, words = in_the_limit(loss), f"error of 1 layer - of {layers[-1]}"
@@ -71,8 +71,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
             rotated = gain.sel(alpha=long, setting=ROTATED)
             findings += checks.above("long_gain_rotated", words, rotated, LONG_GAIN[ROTATED])
     if SHARED in settings and (deepest := [count for count in layers if count >= FOLLOWED]):
-        one = dataset.sel(setting=SHARED, alpha=long)
-        ratio = in_the_limit(one["test_loss"] / one["tied_line"]).sel(layers=deepest)
+        shared = dataset.sel(setting=SHARED, alpha=long)
+        ratio = in_the_limit(shared["test_loss"] / shared["tied_line"]).sel(layers=deepest)
         findings += checks.below("one_matrix", "error / that of the best steps of one size", ratio, BELOW_TIED)
     enough = len(settings) == 3 and layers[0] == 1 and layers[-1] >= FOLLOWED and short < long
     return [*findings, *checks.complete("axes", "all settings, one layer and four, two lengths", enough)]

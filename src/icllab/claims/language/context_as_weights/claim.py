@@ -44,10 +44,10 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """A change of rank one in a late block carries most of the prompt's benefit, and more than another table's."""
-    one = dataset["carried"].sel(map_rank="1", drop=True)
+    rank_one = dataset["carried"].sel(map_rank="1", drop=True)
 
     def carried(context: str, block: int = BLOCK) -> xr.DataArray:
-        return one.sel(context=context, block=block, drop=True)
+        return rank_one.sel(context=context, block=block, drop=True)
 
     def mean(values: xr.DataArray) -> Estimate:
         return estimates.mean(values)

@@ -40,10 +40,10 @@ def measure(point, *, key, strength=1.0, same_context=False):
 
     def of_seed(seed):
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(key))])
-        own, same, rest = np.split(rng.permutation(len(table[1])), [point.shots, 2 * point.shots])
-        queries, far = rest[: point.queries], rng.permutation(len(foreign[1]))[-point.shots :]
-        contexts = {"own": (table, own, own), "other examples": (table, same, same)}
-        contexts |= {"shuffled labels": (table, own, np.roll(own, 1)), "other table": (foreign, far, far)}
+        examples, others, remainder = np.split(rng.permutation(len(table[1])), [point.shots, 2 * point.shots])
+        queries, far = remainder[: point.queries], rng.permutation(len(foreign[1]))[-point.shots :]
+        contexts = {"own": (table, examples, examples), "other examples": (table, others, others)}
+        contexts |= {"shuffled labels": (table, examples, np.roll(examples, 1)), "other table": (foreign, far, far)}
         questions, answers = table[0][queries], table[1][queries, 0]
         fitted, tested = np.arange(len(queries)) < len(queries) // 2, np.arange(len(queries)) >= len(queries) // 2
         bare = stacked([[beginning, *question, 0] for question in questions])
@@ -59,10 +59,10 @@ def measure(point, *, key, strength=1.0, same_context=False):
                 mixed = jnp.roll((streams_after - streams)[fitted], 1, axis=0)
                 changes["permuted queries"] = fits(reads[fitted], mixed)
         changes = [changes["own" if same_context else name] for name in names]
-        asked = jax.tree.map(lambda leaf: leaf[tested], bare)
-        given = changed(model, jnp.asarray(blocks), strength * jnp.stack(changes), asked)
+        test_prompts = jax.tree.map(lambda leaf: leaf[tested], bare)
+        changed_logits = changed(model, jnp.asarray(blocks), strength * jnp.stack(changes), test_prompts)
         return {
-            "nats": (("context", "block", "map_rank"), nats(given, answers[tested]).mean(axis=-1)),
+            "nats": (("context", "block", "map_rank"), nats(changed_logits, answers[tested]).mean(axis=-1)),
             "nats_after": (("context",), np.array([*with_context, with_context[0]])),
             "nats_alone": nats(logits, answers)[tested].mean(),
         }
@@ -74,9 +74,9 @@ def single_tokens(pairs, tokenizer):
     """Tokens of questions, answers, and the end of an example, of the pairs whose item and answer are a token each."""
     task = FewShot.from_pairs(pairs, tokenizer, shots=1, template=" {} -> {}\n")
     questions, answers = np.asarray(task.questions), np.asarray(task.answers)[np.asarray(task.classes)]
-    asked, said = (np.sum(rows >= 0, axis=1) for rows in (questions, answers))
-    short = (asked == asked.min()) & (said == 1)
-    return questions[short, : asked.min()], answers[short, :1], np.asarray(task.end)
+    question_sizes, answer_sizes = (np.sum(rows >= 0, axis=1) for rows in (questions, answers))
+    short = (question_sizes == question_sizes.min()) & (answer_sizes == 1)
+    return questions[short, : question_sizes.min()], answers[short, :1], np.asarray(task.end)
 
 
 def stacked(rows):
