@@ -31,6 +31,7 @@ def documentation(tmp_path_factory):
         "linear_attention": {"x": ("tau", "kappa"), "alpha": (1, 10), "kappa": (0.5, 2), "ridge": (0, 0.3)},
         "induction_landscape": {"third": ("fixed",), "level": (2, 4), "pairs": (4,), "time": (20, 60)},
         "preconditioner": {"length": (5, 20), "spectrum": ("power", "levels"), "ratio": (10, 100)},
+        "saddles": {"dim": (4,), "length": (5, 31)},
         "learning_coefficients": {"hidden": (2, 4), "rank": (0, 3)},
         "free_energies": {"gap": (0.001, 0.01), "quantity": ("difference", "energies")},
     }
