@@ -1,0 +1,48 @@
+"""Gradient descent of heads of softmax attention from a small start: when components are learned, and the values."""
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from icllab.claims.descent import _heads, _plateaus
+from icllab.claims.descent._covariances import eigenvectors
+from icllab.claims.descent.softmax_saddles.claim import SETTING
+from icllab.core.grid import tabulated
+
+VERSION = 1
+
+
+def measure(point, *, key, softmax=True, merged=False):
+    """One cell: networks of one start.
+
+    ``softmax``: whether attention is a softmax, or linear. ``merged``: keys and queries are one matrix.
+    """
+    task, step = _heads.task_of(SETTING), np.asarray(point.step)
+    spectrum = np.array(_plateaus.SETTINGS[SETTING][0])
+    of_training, of_judgement = jax.random.split(key)
+    rank = None if merged else 1
+    run = _heads.train(point, task, key=of_training, heads=point.heads, rank=rank, softmax=softmax)
+    prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(of_judgement, point.judged))
+    answered = eqx.filter_jit(jax.vmap(lambda network, prompt: network(prompt)[-1], (None, 0)))
+    inputs, labels = (np.asarray(array, float) for array in (prompts.x, prompts.y))
+    inputs = inputs @ eigenvectors(task.dim)
+    features = np.einsum("pi,pid->pd", labels[:, :-1], inputs[:, :-1]) / task.length * inputs[:, -1]
+
+    def measure_seed(seed):
+        networks = [run.trajectory.at(int(n)).member(point.seed.index(seed)) for n in step]
+        answers = np.array([answered(network, prompts) for network in networks], float)
+        loss = np.mean((answers - labels[:, -1]) ** 2, axis=1)
+        along = answers @ features / np.sum(features**2, axis=0)
+        learned = _plateaus.learned_steps(along, step, spectrum)
+        records = _plateaus.flattest(loss, step, learned)
+        values = np.array([network.values for network in networks], float)
+        left = np.abs(values.sum(axis=1)) / np.abs(values).max(axis=1)
+        none, plateau = records < 0, list(point.plateau)
+        return {
+            "loss_curve": (("step",), loss),
+            "learned_step": (("component",), learned[list(point.component)]),
+            "plateau_loss": (("plateau",), np.where(none, np.nan, loss[records])[plateau]),
+            "value_sum": (("plateau",), np.where(none, np.nan, left[records])[plateau]),
+        }
+
+    return tabulated(measure_seed, seed=point.seed)
