@@ -85,10 +85,10 @@ claim = Claim(
         "the mean of labels, so that later rests hardly lengthen with a smaller start."
     ),
     conditions=(
-        "d = 4, 31 examples, eigenvalues 0.4 to 0.1, six heads, gradient descent at rate 0.7 on 4000 fixed prompts "
-        "from N(0, 0.01²), and from a quarter of it. Levels within 15 %, up to three components. With a quarter of "
-        "the start the first drop comes over 2.5 times as late, and the time from it to the last grows less than "
-        "twofold. Bounds were set on two networks of another key."
+        "d = 4, 31 examples, eigenvalues 0.4 to 0.1, six heads, gradient descent at rate 0.7 on 3000 fixed prompts "
+        "from N(0, 0.01²), and from a quarter of the same start. Levels within 15 %, up to three components. From the "
+        "smaller start the first drop comes over 2.5 times as late, and the time from it to the last grows less than "
+        "twofold. Bounds were set on two networks of another key, and unpaired starts were undecided on a second."
     ),
     sources=("Zhang25",),
     axes=(
@@ -103,16 +103,16 @@ claim = Claim(
         Quantity("value_sum", r"|\sum_h v_h| / \max|v_h|", "sum of values over the largest"),
         Quantity("disordered", "!", "whether components come out of order"),
     ),
-    static=("std",),
+    static=(),
     outputs=("step", *ROWS),
-    fixed={"heads": 6, "rate": 0.7, "prompts": 4000, "judged": 4000},
+    fixed={"heads": 6, "rate": 0.7, "prompts": 3000, "judged": 4000},
     sizes={
         "smoke": {"std": (0.02,), "step": tuple(range(0, 301, 20)), "seed": 2, "prompts": 200, "judged": 200} | ROWS,
-        "small": {"std": (0.01, 0.0025), "step": tuple(range(0, 4801, 40)), "seed": 4} | ROWS,
-        "medium": {"std": (0.02, 0.01, 0.005, 0.0025), "step": tuple(range(0, 4801, 40)), "seed": Seeds(4, block=2)}
+        "small": {"std": (0.01, 0.0025), "step": tuple(range(0, 4801, 40)), "seed": 6} | ROWS,
+        "medium": {"std": (0.02, 0.01, 0.005, 0.0025), "step": tuple(range(0, 4801, 40)), "seed": Seeds(8, block=1)}
         | ROWS,
     },
-    key=8,
+    key=9,
     controls={
         "linear": Control(
             "attention is linear",

@@ -13,7 +13,7 @@ VERSION = 1
 
 
 def measure(point, *, key, softmax=True, merged=False):
-    """One cell: networks of one start.
+    """Networks of all starts.
 
     ``softmax``: whether attention is a softmax, or linear. ``merged``: keys and queries are one matrix.
     """
@@ -21,15 +21,14 @@ def measure(point, *, key, softmax=True, merged=False):
     spectrum = np.array(_plateaus.SETTINGS[SETTING][0])
     of_training, of_judgement = jax.random.split(key)
     rank = None if merged else 1
-    run = _heads.train(point, task, key=of_training, heads=point.heads, rank=rank, softmax=softmax)
     prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(of_judgement, point.judged))
     answered = eqx.filter_jit(jax.vmap(lambda network, prompt: network(prompt)[-1], (None, 0)))
     inputs, labels = (np.asarray(array, float) for array in (prompts.x, prompts.y))
     inputs = inputs @ eigenvectors(task.dim)
     features = np.einsum("pi,pid->pd", labels[:, :-1], inputs[:, :-1]) / task.length * inputs[:, -1]
 
-    def measure_seed(seed):
-        networks = [run.trajectory.at(int(n)).member(point.seed.index(seed)) for n in step]
+    def read(networks):
+        """Loss, components and values along the training of a network."""
         answers = np.array([answered(network, prompts) for network in networks], float)
         loss = np.mean((answers - labels[:, -1]) ** 2, axis=1)
         along = answers @ features / np.sum(features**2, axis=0)
@@ -45,4 +44,14 @@ def measure(point, *, key, softmax=True, merged=False):
             "value_sum": (("plateau",), np.where(none, np.nan, left[records])[plateau]),
         }
 
-    return tabulated(measure_seed, seed=point.seed)
+    def trained(std):
+        """Runs from one start: with one key all starts of a seed are multiples of each other."""
+        cell = type(point)(**vars(point) | {"std": std})
+        return _heads.train(cell, task, key=of_training, heads=point.heads, rank=rank, softmax=softmax).trajectory
+
+    trajectories = {std: trained(std) for std in point.std}
+    return tabulated(
+        lambda std, seed: read([trajectories[std].at(int(n)).member(point.seed.index(seed)) for n in step]),
+        std=point.std,
+        seed=point.seed,
+    )
