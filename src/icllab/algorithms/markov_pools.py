@@ -21,7 +21,7 @@ from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.tasks.markov_pool import ORDER, MarkovPool
-from icllab.tasks.regression import real
+from icllab.tasks.regression import number
 from icllab.tasks.sequences import require_probabilities, stationary_start
 
 _LEAST = 1e-30  # a probability of which float32 still has the logarithm
@@ -110,7 +110,7 @@ class DirichletCounts(AbstractPredictor):
 
     differentiable = False
 
-    concentration: Float[Array, ""] = eqx.field(converter=partial(real, "concentration"))
+    concentration: Float[Array, ""] = eqx.field(converter=partial(number, "concentration"))
     vocabulary: int = eqx.field(static=True)
     order: int = eqx.field(static=True)
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core.domains import POSITIVE, Domain
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
-from icllab.tasks.regression import real
+from icllab.tasks.regression import number
 from icllab.tasks.sequences import AbstractTokens, draw, require_probabilities, stationary_start
 
 ORDER = Domain(int, least=0, most=1)
@@ -47,7 +47,7 @@ class MarkovPool(AbstractTokens):
     vocabulary: int = eqx.field(static=True)
     tokens: int = eqx.field(static=True)
     order: int = eqx.field(static=True, default=1)
-    concentration: Float[Array, ""] = eqx.field(converter=partial(real, "concentration"), default=1.0)
+    concentration: Float[Array, ""] = eqx.field(converter=partial(number, "concentration"), default=1.0)
     pool: Float[Array, "chain context state"] | None = None
 
     def __check_init__(self) -> None:
