@@ -87,7 +87,7 @@ def unigram_losses(transition: Chains, *, tokens: int, concentration: float = 1.
         marks = np.zeros((size, size))
         marks[:, b] = 1
         for i, law in enumerate(_counts(rows, start, marks, tokens, first=np.eye(size)[b])):
-            losses[..., i] -= np.sum(law @ logs * rows[..., b], axis=-1)
+            losses[..., i] -= np.sum(law @ logs[: i + 2] * rows[..., b], axis=-1)
     return losses
 
 
@@ -115,12 +115,12 @@ def bigram_losses(transition: Chains, *, tokens: int, concentration: float = 1.0
         marks = np.zeros((size, size))
         marks[a] = 1
         for i, law in enumerate(_counts(rows, start, marks, tokens)):
-            losses[..., i] += law[..., a, :] @ totals
+            losses[..., i] += law[..., a, :] @ totals[: i + 2]
         for b in range(size):
             marks = np.zeros((size, size))
             marks[a, b] = 1
             for i, law in enumerate(_counts(rows, start, marks, tokens)):
-                losses[..., i] -= rows[..., a, b] * (law[..., a, :] @ logs)
+                losses[..., i] -= rows[..., a, b] * (law[..., a, :] @ logs[: i + 2])
     return losses
 
 
@@ -236,16 +236,16 @@ def pool_excess_bound(*, chains: int, tokens: int) -> float:
 
 
 def _counts(rows: Array, start: Array, marks: Array, tokens: int, first: Array | None = None) -> Iterator[Array]:
-    """Joint laws [..., state, count] of the token and of the marked steps so far, at each position in turn."""
-    law = np.zeros((*start.shape, tokens + 1))
+    """Joint laws [..., state, count] of x_i and the number of marked steps up to it, at each position in turn."""
     counted = np.zeros(start.shape[-1]) if first is None else first
-    law[..., 0], law[..., 1] = start * (1 - counted), start * counted
-    marked, unmarked = rows * marks, rows * (1 - marks)
+    law = np.stack([start * (1 - counted), start * counted], axis=-1)
+    stay, up = (np.swapaxes(part, -1, -2) for part in (rows * (1 - marks), rows * marks))
     for _ in range(tokens - 1):
         yield law
-        stay, up = (np.swapaxes(part, -1, -2) @ law for part in (unmarked, marked))
-        law = stay
-        law[..., 1:] += up[..., :-1]
+        step = np.zeros((*law.shape[:-1], law.shape[-1] + 1))
+        step[..., :-1] = stay @ law
+        step[..., 1:] += up @ law
+        law = step
 
 
 def _compositions(total: int, parts: int) -> Array:
