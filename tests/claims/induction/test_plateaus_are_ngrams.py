@@ -29,7 +29,8 @@ def made_up(theory=None, *, phases=(10, 200), shift=0.0, end=0.0, flat=True, run
         values = np.array([LEVELS["uniform"], LEVELS["unigram"] + shift * fall, LEVELS["bigram"] + end * fall])
         loss = values[near]
     else:
-        loss = LEVELS["uniform"] - fall * np.log(STEPS) / np.log(STEPS[-1])
+        x = np.log(STEPS) / np.log(STEPS[-1])
+        loss = LEVELS["uniform"] - fall * (3 * x**2 - 2 * x**3)  # steepest in the middle
     distance = np.where(np.arange(3) == near[:, None], 0.01, 0.2)
     axes = {"seed": np.arange(runs), "step": STEPS, "predictor": list(claim.NAMES)}
     dataset = xr.Dataset(

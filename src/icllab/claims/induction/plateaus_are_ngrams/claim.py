@@ -123,7 +123,7 @@ claim = Claim(
     sizes={
         "smoke": {"step": (1, 4, 11, 27), "predictor": NAMES, "seed": 2, "prompts": 64},
         "small": {"step": STEPS, "predictor": NAMES, "seed": Seeds(10, block=5)},
-        "medium": {"step": STEPS, "predictor": NAMES, "seed": Seeds(24, block=3)},
+        "medium": {"step": STEPS, "predictor": NAMES, "seed": Seeds(24, block=3, first=10)},
     },
     key=7,
     controls={
