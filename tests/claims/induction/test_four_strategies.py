@@ -10,7 +10,7 @@ from icllab.claims.induction import _chains
 from icllab.claims.induction.four_strategies import measure
 
 NAMES = ("Uni-M", "Bi-M", "Uni-G", "Bi-G")
-POINT = SimpleNamespace(states=3, tokens=40, concentration=0.5, pool_size=8)
+POINT = SimpleNamespace(states=3, tokens=40, concentration=0.5, tasks=8)
 
 
 @pytest.fixture(scope="module")

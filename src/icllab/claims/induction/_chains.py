@@ -1,6 +1,6 @@
 """Transformers on sequences of Markov chains, and how far they are from the predictors that count or remember."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -20,30 +20,27 @@ _ADAM = {}  # one object for each rate: another would compile the loop again
 TOGETHER = 128  # prompts whose predictions are computed at once
 
 
-def transformer(task: MarkovPool, point: Any, *, layers: int, key: Any) -> Transformer:
+@eqx.filter_jit
+def transformer(task: MarkovPool, *, layers: int, width: int, std: float, key: Any) -> Transformer:
     """A network on sequences of the task's length, with one head and one hidden layer a block, from a small start."""
     return Transformer(
         Tokens(task.vocabulary),
         dim=task.vocabulary,
-        width=point.width,
+        width=width,
         layers=layers,
-        block=BlockOptions(heads=1, mlp=(2 * point.width,), norm="pre"),
+        block=BlockOptions(heads=1, mlp=(2 * width,), norm="pre"),
         positions="learned",
         length=task.length,
-        std=point.std,
+        std=std,
         key=key,
     )
 
 
-def train(task: MarkovPool, point: Any, *, seeds: Sequence[int], layers: int = 2, key: Any) -> Run:
-    """Train a network of each seed on fresh sequences by Adam, with parameters kept at ``point.step``."""
-    networks = icl.ensemble(
-        lambda *, key: transformer(task, point, layers=layers, key=key), seeds=seeds, key=jax.random.fold_in(key, 1)
-    )
+def train(task: MarkovPool, network: Any, point: Any, *, key: Any) -> Run:
+    """Train a network, or an ensemble of them, on fresh sequences by Adam, with parameters kept at ``point.step``."""
     optimizer = _ADAM.setdefault(point.rate, optax.adam(point.rate))
     record = Record([0], keep=point.step, progress=False)
-    schedule = {"steps": max(point.step), "batch": point.batch}
-    return icl.fit(networks, task, **schedule, key=jax.random.fold_in(key, 2), optimizer=optimizer, record=record)
+    return icl.fit(network, task, steps=max(point.step), key=key, batch=point.batch, optimizer=optimizer, record=record)
 
 
 def trained_log_probabilities(run: Run, member: int, prompts: Any) -> Float[np.ndarray, "step prompt position state"]:

@@ -13,54 +13,54 @@ VERSION = 1
 
 
 def measure(point, *, key, trained=True, other=False, planted=None):
-    """One number of chains; pools, networks and sequences of every seed are drawn for it alone.
+    """One number of chains; pool, network and sequences of every seed are drawn for it alone.
 
     ``trained``: without it networks stay at their start. ``other``: memorised strategies are those of another pool.
-    ``planted``: a strategy that answers in the networks' place.
+    ``planted``: weights of the strategies in a mixture that answers in the networks' place.
     """
-    curves = tabulated(
-        lambda seed: _of_seed(point, jax.random.fold_in(key, seed), trained, other, planted), seed=point.seed
-    )
-    return curves
 
+    def measure_seed(seed):
+        of_pool, of_other, of_network, of_training, of_prompts = jax.random.split(jax.random.fold_in(key, seed), 5)
+        task = pool_of(point, key=of_pool)
+        laws = strategies_of(point, task)
+        if other:
+            unrelated = strategies_of(point, pool_of(point, key=of_other))
+            laws = {name: unrelated[name] if name.endswith("M") else law for name, law in laws.items()}
+        network = _chains.transformer(task, layers=2, width=point.width, std=point.std, key=of_network)
+        run = _chains.train(task, network, point, key=of_training) if trained and planted is None else None
+        fits = []
+        for source in point.distribution:
+            sequences = task if source == "pool" else task.fresh()
+            prompts = _chains.sample(sequences, point.prompts, key=jax.random.fold_in(of_prompts, source == "pool"))
+            references = np.stack([_chains.log_probabilities(laws[name], prompts) for name in point.predictor])
+            if planted is not None:
+                answers = [np.log(np.tensordot(planted, np.exp(references), 1))]
+            elif run is None:
+                answers = [_chains.log_probabilities(network, prompts)]
+            else:
+                answers = _chains.trained_log_probabilities(run, 0, prompts)
+            rows = [fit(references, answer) for answer in answers]
+            fits.append(rows if len(rows) == len(point.step) else rows * len(point.step))
+        columns = zip(*(zip(*rows, strict=True) for rows in fits), strict=True)
+        weights, each, mixture = (np.array(column) for column in columns)
+        axes = ("distribution", "step")
+        return {
+            "mixture_weight": ((*axes, "predictor"), weights),
+            "predictor_divergence": ((*axes, "predictor"), each),
+            "mixture_divergence": (axes, mixture),
+        }
 
-def _of_seed(point, key, trained, other, planted):
-    of_pool, of_other, of_training, of_prompts = jax.random.split(key, 4)
-    task, unrelated = (pool_of(point, key=k) for k in (of_pool, of_other))
-    laws = strategies_of(point, task)
-    compared = (
-        laws | {name: law for name, law in strategies_of(point, unrelated).items() if name.endswith("M")}
-        if other
-        else laws
-    )
-    run = None if planted else _chains.train(task, point, seeds=(0,), key=of_training)
-    rows = []
-    for source, sequences in zip(point.distribution, (task, task.fresh()), strict=True):
-        prompts = _chains.sample(sequences, point.prompts, key=jax.random.fold_in(of_prompts, source == "fresh"))
-        references = np.stack([_chains.log_probabilities(compared[name], prompts) for name in point.strategy])
-        if planted:
-            answers = np.broadcast_to(
-                _chains.log_probabilities(laws[planted], prompts), (len(point.step), *references.shape[1:])
-            )
-        else:
-            answers = _chains.trained_log_probabilities(run, 0, prompts)
-            answers = answers if trained else np.broadcast_to(answers[:1], answers.shape)
-        rows.append([fit(references, answer) for answer in answers])
-    names = ("strategy_weight", "strategy_divergence", "mixture_divergence")
-    axes = [("distribution", "step", *inner) for inner in (("strategy",), ("strategy",), ())]
-    arrays = [np.array([[step[i] for step in row] for row in rows]) for i in range(3)]
-    return {name: (dims, array) for name, dims, array in zip(names, axes, arrays, strict=True)}
+    return tabulated(measure_seed, seed=point.seed)
 
 
 def pool_of(point, *, key):
     """A pool of K chains."""
-    return MarkovPool.init(
-        chains=point.pool_size, vocabulary=point.states, tokens=point.tokens, concentration=point.concentration, key=key
-    )
+    law = {"vocabulary": point.states, "tokens": point.tokens, "concentration": point.concentration}
+    return MarkovPool.init(chains=point.tasks, **law, key=key)
 
 
 def strategies_of(point, task):
-    """The four strategies by name."""
+    """The four strategies by name, and the uniform predictor."""
     return markov_strategies(task, unigram_concentration=point.states * point.concentration)
 
 
@@ -79,11 +79,10 @@ def fit(references, answers):
         return -np.mean(right * np.log(mixture)), -(seen @ (right / mixture)) / len(right)
 
     whole = {"type": "eq", "fun": lambda weights: weights.sum() - 1, "jac": np.ones_like}
-    bounds = [(1e-9, 1.0)] * len(p)
     start = np.full(len(p), 1 / len(p))
-    answer = minimize(loss, start, jac=True, bounds=bounds, constraints=whole, method="SLSQP", tol=1e-10)
-    weights = answer.x / answer.x.sum()
-    mixture = np.tensordot(weights, p, 1)
-    rest = q[half:]
+    options = {"bounds": [(1e-9, 1.0)] * len(p), "constraints": whole, "method": "SLSQP", "tol": 1e-10}
+    weights = minimize(loss, start, jac=True, **options).x
+    weights = weights / weights.sum()
+    mixture, rest = np.tensordot(weights, p, 1), q[half:]
     each = [np.mean(np.sum(rest * np.log(rest / law[half:]), axis=-1)) for law in (*p, mixture)]
     return weights, np.array(each[:-1]), each[-1]

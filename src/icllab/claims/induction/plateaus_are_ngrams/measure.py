@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import icllab as icl
 from icllab.algorithms import markov_strategies
 from icllab.claims.induction import _chains
 from icllab.claims.induction.plateaus_are_ngrams.claim import NAMES
@@ -29,7 +30,13 @@ def measure(point, *, key, chains="fresh", layers=2, sliding=False):
         task_of(point, "fresh", key=of_chains), unigram_concentration=point.states * point.concentration
     )
     predictors = dict(zip(NAMES, (strategies[name] for name in ("uniform", "Uni-G", "Bi-G")), strict=True))
-    run = None if sliding else _chains.train(task, point, seeds=point.seed, layers=layers, key=of_training)
+    of_networks, of_batches = (jax.random.fold_in(of_training, i) for i in (1, 2))
+    networks = icl.ensemble(
+        lambda *, key: _chains.transformer(task, layers=layers, width=point.width, std=point.std, key=key),
+        seeds=point.seed,
+        key=of_networks,
+    )
+    run = None if sliding else _chains.train(task, networks, point, key=of_batches)
 
     def measure_seed(seed):
         prompts = _chains.sample(task, point.prompts, key=jax.random.fold_in(of_prompts, seed))
