@@ -193,7 +193,7 @@ def _fit_maps(problem: LawProblem, context: Any, fitted: Any, key: PRNGKeyArray)
             answers_alone(problem.network(_plus(free, parts[0])), fitted),
         ]
     )
-    solutions, converged = problem.each(lambda t: problem.fit(free, fitted, t))(targets)
+    solutions, converged = jax.vmap(lambda t: problem.fit(free, fitted, t))(targets)
     own, half, planted, planted_half = (_at(solutions, i) for i in range(4))
     return _Maps(own, half, planted, planted_half, parts, targets[::2], converged)
 
@@ -209,7 +209,7 @@ def _carried(problem: LawProblem, way: Any, context: Any, fitted: Any, maps: _Ma
         answer_changes(problem.model, fitted, way, context),
         answer_changes(_planted(problem, maps), fitted, way),
     )
-    steps = problem.each(lambda end, t, change: problem.carried(end, fitted, t, way, change))(
+    steps = jax.vmap(lambda end, t, change: problem.carried(end, fitted, t, way, change))(
         _stack(maps.own, maps.planted), maps.targets, jnp.stack(targets)
     )
     return _at(steps, 0), _at(steps, 1)
@@ -228,7 +228,7 @@ def _changes(
         return answer_changes(problem.network(free), held_out, along(way, step))
 
     ends = _stack(maps.own, other, maps.planted), _stack(steps[0], other_step, steps[1])
-    left = changes - problem.each(mapped)(*ends)
+    left = changes - jax.vmap(mapped)(*ends)
     return jax.vmap(problem.size)(targets, left), jax.vmap(problem.size)(targets, changes)
 
 
@@ -266,15 +266,15 @@ def _compare(
     halves = _stack(maps.half, other_half, maps.planted_half)
     own_ends, other_ends = (answers_after(problem.network(half), later, fitted) for half in (maps.half, other_half))
     planted_end = answers_alone(problem.network(_plus(maps.planted_half, maps.parts[1])), fitted)
-    composed, composed_converged = problem.each(lambda start, target: problem.fit(start, fitted, target))(
+    composed, composed_converged = jax.vmap(lambda start, target: problem.fit(start, fitted, target))(
         halves, jnp.stack([own_ends, other_ends, planted_end])
     )
     start, after = answers_alone(model, held_out), answers_after(model, context, held_out)
     targets = jnp.stack([after, after, answers_alone(_planted(problem, maps), held_out)])
     candidates = _stack(maps.own, other, maps.planted)
-    ends = problem.each(lambda free: answers_alone(problem.network(free), held_out))(candidates)
+    ends = jax.vmap(lambda free: answers_alone(problem.network(free), held_out))(candidates)
     at_once = ends[jnp.asarray([0, 0, 2])]
-    in_steps = problem.each(lambda free: answers_alone(problem.network(free), held_out))(composed)
+    in_steps = jax.vmap(lambda free: answers_alone(problem.network(free), held_out))(composed)
     effect = jax.vmap(problem.divergence)(targets, ends) / jax.vmap(lambda t: problem.divergence(t, start))(targets)
     composition = jax.vmap(problem.size)(targets, at_once - in_steps) / jax.vmap(problem.size)(
         targets, targets - start[None]
