@@ -205,3 +205,13 @@ def test_the_tables_are_pairs_of_different_items():
         assert len({answer for _, answer in table}) == (2 if size == 56 else size)
     assert dict(pair_tables.sums(2)) == {f"{a}+{b}": str(a + b) for a in range(3) for b in range(3)}
     assert eqx.tree_equal(few_shot(), few_shot())
+
+
+def test_examples_and_a_question_without_any_are_the_prompt():
+    task, bare = few_shot(prefix="^"), few_shot(shots=0, prefix="\n")
+    for seed in range(4):
+        whole, query = (part.sample(key=jax.random.key(seed)) for part in (task, bare))
+        examples = task.examples(key=jax.random.key(seed))
+        shown = np.asarray(examples.tokens)[np.asarray(examples.mask)][:-2]  # the last two stand for a query
+        joined = [*shown, *np.asarray(query.tokens)[np.asarray(query.mask)]]
+        assert joined == list(np.asarray(whole.tokens)[np.asarray(whole.mask)])

@@ -7,7 +7,8 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.diagnostics.behaviour.answers import heaviest_share
     from icllab.diagnostics.behaviour.head_effects import head_effects
-    from icllab.diagnostics.behaviour.heads import StatedHead, head_scores, item_label_measures, progress_measures
+    from icllab.diagnostics.behaviour.heads import head_scores
+    from icllab.diagnostics.behaviour.item_label_heads import StatedHead, item_label_measures, progress_measures
     from icllab.diagnostics.behaviour.length_gradients import gradient_shares
     from icllab.diagnostics.behaviour.lengths import accuracy, context_accuracy, per_length
     from icllab.diagnostics.behaviour.scores import icl_scores

@@ -191,6 +191,16 @@ class FewShot(AbstractTokens):
         answers = self.shown_answers(key=key)
         return self.prompt(examples, answers[self.classes[shown]], query, answers[self.classes[query]])
 
+    def examples(self, *, key: PRNGKeyArray) -> TokenPrompt:
+        """The examples of the prompt of a key, as a context of :func:`~icllab.diagnostics.contexts.maps.context_map`.
+
+        The ``end`` of the last is missing: queries begin with it, such as prompts of no ``shots`` whose prefix it is.
+        Two tokens that do not count stand in place of the query.
+        """
+        prompt, query = self.sample(key=key), self.draw(key=jax.random.clone(key))[2]
+        before = prompt.query + 1 - jnp.sum(self.questions[query] != EMPTY) - jnp.sum(self.end != EMPTY)
+        return TokenPrompt(prompt.tokens, jnp.arange(self.tokens) < before + 2)
+
     def shown_answers(self, *, key: PRNGKeyArray) -> Int[Array, "answer token"]:
         """Tokens that stand for each answer of the table in the prompt of a key: its own, or those of a symbol."""
         require_key(key)

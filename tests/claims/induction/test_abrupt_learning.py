@@ -10,7 +10,7 @@ from judging import judged
 
 from icllab.claims.induction import _networks
 from icllab.claims.induction.abrupt_learning import claim
-from icllab.diagnostics.behaviour import heads
+from icllab.diagnostics.behaviour import item_label_heads
 from icllab.lab.checks import Outcome
 
 STEPS = np.arange(0, 4001, 25)
@@ -92,5 +92,5 @@ def test_the_patterns_that_are_given_are_those_of_an_induction_head(getkey):
     start = _networks.start(0, key=getkey(), pairs=2, labels=4, dim=3)
     prompt = start.task.sample(key=getkey())
     activations = eqx.filter_jit(_networks.clamp_patterns(start.network).trace)(prompt).activations
-    assert float(heads.item_label_attention(activations["attention1"])) == 1.0
-    assert float(heads.target_attention(activations["attention2"], prompt.matches)) == 1.0
+    assert float(item_label_heads.item_label_attention(activations["attention1"])) == 1.0
+    assert float(item_label_heads.target_attention(activations["attention2"], prompt.matches)) == 1.0

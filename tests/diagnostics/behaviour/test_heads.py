@@ -9,7 +9,7 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.core.protocols import Trace
 from icllab.diagnostics import StatedHead, head_scores, item_label_measures, progress_measures
-from icllab.diagnostics.behaviour import heads
+from icllab.diagnostics.behaviour import heads, item_label_heads
 from icllab.diagnostics.behaviour.answers import answers, sample_prompts
 from icllab.models import (
     BlockOptions,
@@ -28,16 +28,16 @@ PAIRS, LABELS = 4, 9
 KEY = jax.random.key(5)
 
 # Each of them is one program, not one for every operation.
-context_labels = jax.jit(heads.context_labels)
+context_labels = jax.jit(item_label_heads.context_labels)
 diagonal_induction_score = jax.jit(heads.diagonal_induction_score)
 duplicate_token_score = jax.jit(heads.duplicate_token_score)
 induction_score = jax.jit(heads.induction_score)
-item_label_attention = jax.jit(heads.item_label_attention)
-label_attention = jax.jit(heads.label_attention)
+item_label_attention = jax.jit(item_label_heads.item_label_attention)
+label_attention = jax.jit(item_label_heads.label_attention)
 prefix_matching_score = jax.jit(heads.prefix_matching_score)
 previous_token_score = jax.jit(heads.previous_token_score)
-target_attention = jax.jit(heads.target_attention)
-target_induction_score = jax.jit(heads.target_induction_score)
+target_attention = jax.jit(item_label_heads.target_attention)
+target_induction_score = jax.jit(item_label_heads.target_induction_score)
 
 
 @pytest.fixture
@@ -178,8 +178,8 @@ def test_measures_of_networks_of_one_and_two_layers(layers, getkey):
     activations, result = measured(model, drawn(law, getkey()))
     result = np.asarray(result)
     row = np.asarray(activations[f"attention{layers}"])
-    np.testing.assert_allclose(result[heads.MEASURES.index("label_attention")], row[1::2].sum(), rtol=1e-6)
-    assert np.isnan(result[heads.MEASURES.index("item_label_attention")]) == (layers == 1)
+    np.testing.assert_allclose(result[item_label_heads.MEASURES.index("label_attention")], row[1::2].sum(), rtol=1e-6)
+    assert np.isnan(result[item_label_heads.MEASURES.index("item_label_attention")]) == (layers == 1)
 
 
 def test_scores_of_all_heads_of_a_transformer(getkey):

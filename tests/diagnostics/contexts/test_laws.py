@@ -9,6 +9,7 @@ from icllab import tasks
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
+from icllab.diagnostics.contexts import laws
 from icllab.diagnostics.contexts.laws import context_law, normal_like
 from icllab.diagnostics.contexts.solvers import MapSolver
 from icllab.diagnostics.contexts.verdicts import LawOutcome, law
@@ -136,6 +137,14 @@ def test_changes_are_those_of_the_formula(data):
             residual.append(np.mean((x @ (here - there)) ** 2))
             whole.append(np.mean((x @ (np.asarray(d.slow) + here)) ** 2))
         np.testing.assert_allclose(left.sel(context=i), np.mean(residual) / np.mean(whole), rtol=1e-6)
+
+
+def test_contexts_in_turn_leave_what_contexts_at_once_leave(data, monkeypatch):
+    monkeypatch.setattr(laws, "LOGITS", 1)
+    with jax.enable_x64(True):
+        in_turn = law_tests(fast(True))
+    np.testing.assert_allclose(in_turn.left, data["mean"].left, rtol=1e-6, atol=1e-12)
+    np.testing.assert_array_equal(in_turn.converged, data["mean"].converged)
 
 
 def test_directions_have_the_size_of_every_array():

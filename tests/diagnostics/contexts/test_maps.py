@@ -286,7 +286,7 @@ def test_untrained_networks_have_the_same_numbers_in_another_order():
     assert not np.array_equal(item.up, model.up)
     assert not np.array_equal(item.up, second.up)
     with pytest.raises(InputError, match="untrained: expected a function of a key"):
-        nulls.null_networks(model, 1, untrained=lambda key: MODEL, key=jax.random.key(0))
+        next(nulls.null_networks(model, 1, untrained=lambda key: MODEL, key=jax.random.key(0)))
 
 
 def test_a_change_is_cut_to_a_rank_as_the_most_square_matrix():

@@ -8,7 +8,18 @@ import pytest
 from icllab import tasks
 from icllab.core.errors import InputError
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
-from icllab.diagnostics.contexts.queries import halve_context, join_prompt, place_query, queries_for, queries_near
+from icllab.diagnostics.contexts.queries import (
+    answers_after,
+    answers_alone,
+    halve_context,
+    join_prompt,
+    place_query,
+    queries_for,
+    queries_near,
+    unpadded,
+)
+from icllab.models import BlockOptions, Tokens, Transformer, edited
+from icllab.tasks.few_shot import FewShotPrompt
 
 
 def regression(length, seed=0):
@@ -106,3 +117,54 @@ def test_what_does_not_fit_is_refused():
         queries_for(regression(2), task, count=item, **options)
     with pytest.raises(InputError, match="context: expected a prompt of regression or of token ids"):
         join_prompt(TokenPrompt(tokens=jnp.arange(3)), regression(0))
+
+
+KEY = jax.random.key(0)
+TOKENS = tasks.RepeatedTokens(vocabulary=7, period=3)
+BLOCK = BlockOptions(heads=2, mlp=(8,), norm="pre")
+MODEL = Transformer(Tokens(7), dim=7, width=8, layers=2, block=BLOCK, positions="rotary", key=jax.random.key(0))
+CONTEXT = TokenPrompt(jnp.asarray([1, 2, 3, 4, 5, 0]))
+ROWS = ([1, 2, 3], [4, 5], [6, 1, 2, 3, 4], [3, 2, 1, 6])
+
+
+def test_queries_of_different_lengths_end_at_their_last_target():
+    """Of at most three positions each: the answers are those to each query alone, and after the context."""
+    prompts = TokenPrompt.from_ragged(ROWS)
+    asked = queries_for(CONTEXT, TOKENS, count=prompts, size=3, key=jax.random.key(0))
+    answers = [answers_alone(MODEL, asked.fitted), answers_alone(MODEL, asked.held_out)]
+    context = [answers_after(MODEL, CONTEXT, part) for part in (asked.fitted, asked.held_out)]
+    for i, row in enumerate(ROWS):
+        query = TokenPrompt(jnp.asarray(row[-4:]))
+        np.testing.assert_allclose(np.concatenate(answers)[i], MODEL(query)[-1], rtol=1e-4, atol=1e-5)
+        joined = MODEL(join_prompt(CONTEXT, query))[-1]
+        np.testing.assert_allclose(np.concatenate(context)[i], joined, rtol=1e-4, atol=1e-5)
+    assert queries_for(CONTEXT, TOKENS, count=prompts, size=1, key=jax.random.key(0)).fitted.mask is None
+
+
+def test_a_few_shot_query_ends_before_its_answer():
+    tokens, answer = jnp.asarray([[1, 2, 3, 4, 5]] * 4), jnp.asarray([[False, False, False, True, True]] * 4)
+    prompts = jax.vmap(FewShotPrompt)(tokens, jnp.ones((4, 5), bool), answer)
+    asked = queries_for(CONTEXT, TOKENS, count=prompts, size=2, key=jax.random.key(0))
+    np.testing.assert_array_equal(asked.held_out.tokens, [[2, 3, 4]] * 2)
+    example = jax.tree.map(lambda leaf: leaf[0], prompts)
+    with pytest.raises(InputError, match="context: expected a prompt of examples, got 'a few-shot prompt with"):
+        queries_for(example, TOKENS, count=prompts, size=2, key=jax.random.key(0))
+
+
+def test_the_padding_of_a_context_is_cut():
+    padded = jax.tree.map(lambda leaf: leaf[0], TokenPrompt.from_ragged([[1, 2, 3], [1] * 6]))
+    assert (unpadded(padded).mask, unpadded(padded).tokens.tolist()) == (None, [1, 2, 3])
+    pairs = [(np.ones((2, 3)), np.arange(2)), (np.ones((4, 3)), np.arange(4))]
+    padded = jax.tree.map(lambda leaf: leaf[0], RegressionPrompt.from_ragged(pairs))
+    cut = unpadded(padded)
+    assert (cut.mask, cut.x.shape, cut.y.tolist()) == (None, (2, 3), [0, 1])
+    asked = queries_for(padded, tasks.LinearRegression.convention("timaeus", dim=3, length=3), count=2, size=1, key=KEY)
+    assert asked.description["context_length"] == 1
+
+
+def test_one_row_of_logits_is_that_of_all_after_a_context_too():
+    """The shortcut of a transformer against a wrapped one, which has none."""
+    plain = edited(MODEL, lambda name, value: value + 0 if name == "embedding" else value)
+    queries = jax.vmap(TokenPrompt)(jnp.asarray([[1, 2, 3], [4, 5, 6]]))
+    for answers in (answers_alone, lambda model, queries: answers_after(model, CONTEXT, queries)):
+        np.testing.assert_allclose(answers(MODEL, queries), answers(plain, queries), rtol=1e-4, atol=1e-5)

@@ -216,3 +216,18 @@ def test_what_cannot_be_is_refused():
         hessian_spectrum(jnp.sum, jnp.ones(2, int), key=jax.random.key(0))
     with pytest.raises(InputError, match=r"^batch: expected an integer of at least 1, or None, got 0$"):
         hessian_spectrum(jnp.sum, jnp.ones(2), key=jax.random.key(0), data=jnp.ones(3), batch=0)
+
+
+def test_the_matrix_over_some_weights_is_the_block_of_the_whole():
+    """Over b: the entries from 12 on, of the Hessian, of the gradients' products, and of the Gauss-Newton matrix."""
+    at, data = network()
+    options = {"key": jax.random.key(0), "data": data, "weights": lambda tree: tree["b"]}
+    results = {
+        "hessian": hessian_spectrum(loss, at, **options),
+        "empirical_fisher": fisher_spectrum(loss, at, **options),
+        "gauss_newton": fisher_spectrum(cross_entropy, at, outputs=logits, **options),
+    }
+    for name, result in results.items():
+        block = wanted_matrices()[name][12:, 12:]
+        np.testing.assert_allclose(result.eigenvalue, np.linalg.eigvalsh(block)[::-1], atol=1e-10)
+        assert result.attrs["parameters"] == 10

@@ -1,11 +1,13 @@
 """The best change of weights for all queries: least squares, of least norm, with or without a bias."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.models.contexts.weight_changes import WeightChange, best_change
+from icllab.models.contexts.weight_changes import SplitDense, WeightChange, best_change
+from icllab.models.networks.dense import Dense
 
 RNG = np.random.default_rng(1)
 
@@ -50,3 +52,14 @@ def test_of_one_row_it_has_rank_one_and_the_least_norm():
     np.testing.assert_allclose(found.weight, least, rtol=1e-12)
     values = found.singular_values
     assert values[1] < 1e-15 * values[0]
+
+
+def test_a_split_layer_is_the_same_map_and_its_rows_change_it_along_the_directions():
+    layer, directions, x = Dense(5, 3, key=jax.random.key(0)), drawn(5, 2), drawn(7, 5)
+    split = SplitDense.from_dense(layer, directions)
+    np.testing.assert_allclose(split(x), layer(x), rtol=1e-5)
+    moved = eqx.tree_at(lambda dense: dense.rows, split, split.rows + drawn(2, 3))
+    gain = moved(x) - split(x)
+    assert np.linalg.matrix_rank(gain, tol=1e-6) == 2
+    across = x - x @ directions @ jnp.linalg.pinv(directions)  # what the directions do not have is not felt
+    np.testing.assert_allclose(moved(across), split(across), atol=1e-6)

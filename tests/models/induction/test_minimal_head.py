@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.diagnostics.behaviour.heads import context_labels
+from icllab.diagnostics.behaviour.item_label_heads import context_labels
 from icllab.models import MinimalHead
 from icllab.models.induction.minimal_head import label_mass
 from icllab.tasks import ItemLabel

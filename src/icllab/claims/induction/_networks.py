@@ -17,7 +17,7 @@ import optax
 import icllab as icl
 from icllab import models
 from icllab.core.grid import Named, tabulated
-from icllab.diagnostics.behaviour import heads
+from icllab.diagnostics.behaviour import item_label_heads
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 from icllab.training import Record, Sweep
@@ -172,8 +172,8 @@ def _measured(params: Any, static: Any, test: ItemLabel, batch: Any, progress: b
                 "label_loss": test.loss(trace.prediction, prompt)[-1],
             }
             if progress:
-                measures = heads.item_label_measures(trace, prompt)
-                row |= {name: measures[heads.MEASURES.index(name)] for name in PROGRESS}
+                measures = item_label_heads.item_label_measures(trace, prompt)
+                row |= {name: measures[item_label_heads.MEASURES.index(name)] for name in PROGRESS}
             return row
 
         count = batch.labels.shape[0]

@@ -1,16 +1,13 @@
 r"""Measures of attention heads, computed from their patterns.
 
 A pattern is :math:`a_{ij}`, the attention of token i to token j; every token attends to itself and to earlier tokens.
-Prompts are of two kinds. In a sequence of tokens an induction head attends from a token to the token after an earlier
-occurrence. In a prompt :math:`x_1, \ell_1, \dots, x_N, \ell_N, x_q` a label attends to its item in the first layer, and
-the query to the label of its own item in the second.
-
-The measures are functions of patterns, so that they apply to a network, to a head of three numbers, and to a head that
-is defined by its patterns (:class:`StatedHead`).
+In a sequence of tokens an induction head attends from a token to the token after an earlier occurrence. The measures
+are functions of patterns, so that they apply to any network. Those of prompts of items and labels are in
+:mod:`~icllab.diagnostics.behaviour.item_label_heads`.
 """
 
 import math
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,24 +18,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, require_key
 from icllab.core.prompt import TokenPrompt
-from icllab.core.protocols import AbstractModel, AbstractTask, Edit, Trace, require_task
-from icllab.core.statistics import mean_and_error
-from icllab.core.vocabularies import in_vocabulary
+from icllab.core.protocols import AbstractTask, Trace, require_task
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, require_unmasked
 from icllab.diagnostics.predictor_axes import PredictorAxes
-from icllab.models.induction.minimal_head import label_mass
 from icllab.models.interventions.edits import AbstractEdited
 from icllab.models.networks.embedding import AbstractArrangement, Interleaved
 from icllab.training.ensembles import Ensemble
 
-MEASURES = (
-    "item_label_attention",
-    "target_attention",
-    "label_attention",
-    "induction_score",
-    "context_label_accuracy",
-    "context_label_mass",
-)
 PATTERN_NUMBERS = 2**20  # of one block, for all prompts that are in memory at once
 SCORES = (
     "previous_token_score",
@@ -89,7 +75,7 @@ def induction_score(
     """
     follows = _follows(tokens)
     causal = jnp.tril(jnp.ones_like(follows))
-    return _mean_where(_above_even(pattern, follows, causal & ~follows), jnp.any(follows, axis=1))
+    return _mean_where(above_even(pattern, follows, causal & ~follows), jnp.any(follows, axis=1))
 
 
 def diagonal_induction_score(
@@ -122,119 +108,6 @@ def duplicate_token_score(
     return _mean_on_keys(pattern, same, jnp.any(same, axis=1))
 
 
-def item_label_attention(pattern: Float[Array, "*heads token token"]) -> Float[Array, "*heads"]:
-    r"""ILA: attention of a label to its item, the token before it, in the first layer, averaged over labels.
-
-    .. math:: \frac1N\sum_{k=1}^Na_{2k,2k-1}
-
-    Source: [Reddy24].
-    """
-    return jnp.mean(jnp.diagonal(pattern, offset=-1, axis1=-2, axis2=-1)[..., ::2], axis=-1)
-
-
-def target_attention(row: Float[Array, "*heads token"], matches: Bool[Array, " pair"]) -> Float[Array, "*heads"]:
-    r"""TILA: attention of the query to the right labels, in the second layer.
-
-    Source: [Reddy24].
-    """
-    labels = row[..., 1::2]
-    return jnp.sum(labels * _like(matches, labels), axis=-1)
-
-
-def label_attention(row: Float[Array, "*heads token"]) -> Float[Array, "*heads"]:
-    r"""TLA: attention of the query to all labels of the context, in the second layer.
-
-    Source: [Reddy24].
-    """
-    return jnp.sum(row[..., 1::2], axis=-1)
-
-
-def target_induction_score(row: Float[Array, "*heads token"], matches: Bool[Array, " pair"]) -> Float[Array, "*heads"]:
-    r"""Attention of the query to the right label above that to a wrong label.
-
-    .. math:: A - \frac{m}{N-m}(B-A)
-
-    with A the attention to the m right labels and B that to all. For one right label the score is z - z' of the
-    landscape; if all attention is on two labels, 2A - 1. NaN if every label is right.
-
-    Source: [Reddy24].
-    Derived: docs/abrupt-learning.md, Measures of heads.
-    """
-    return _above_even(row[..., 1::2], matches, ~matches)
-
-
-def context_labels(logits: Float[Array, " label"], labels: Int[Array, " pair"]) -> Float[Array, "2"]:
-    """CLA: whether the most likely label is one of the context's, 0 or 1; and the probability of the context's labels.
-
-    Source: [Reddy24].
-    """
-    valid = in_vocabulary("labels", labels, len(logits))
-    in_context = jnp.zeros(logits.shape, bool).at[labels].set(True)
-    is_from_context = in_context[jnp.argmax(logits)].astype(logits.dtype)
-    measures = jnp.stack([is_from_context, jnp.sum(jnp.where(in_context, jax.nn.softmax(logits), 0))])
-    return jnp.where(jnp.all(valid), measures, jnp.nan)
-
-
-def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
-    """All :data:`MEASURES` of one prompt of items and labels, in order.
-
-    Args:
-        trace: Trace of the prompt, with ``attention1`` and, for two layers, ``attention2``. With one layer the measures
-            use the query's attention, and the first is NaN.
-        prompt: Prompt of items and labels, an :class:`ItemLabelPrompt <icllab.core.prompt.ItemLabelPrompt>`.
-
-    Raises:
-        InputError: The trace has no such activations.
-
-    Source: [Reddy24].
-    """
-    first = trace.activations.get("attention1")
-    row = trace.activations.get("attention2", first)
-    if first is None or row is None:
-        raise expected("model", "one whose trace has attention1", list(trace.activations))
-    first_layer = item_label_attention(first) if first.ndim == 2 else jnp.full((), jnp.nan, row.dtype)
-    row = row if row.ndim == 1 else row[-1]
-    attentions = [target_attention(row, prompt.matches), label_attention(row)]
-    label_measures = context_labels(trace.prediction[-1], prompt.labels[:-1])
-    return jnp.stack([first_layer, *attentions, target_induction_score(row, prompt.matches), *label_measures])
-
-
-class _Measures(Question):
-    def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
-        return item_label_measures(_trace(predictor, prompt), prompt)
-
-
-def progress_measures(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024) -> xr.Dataset:
-    r"""Progress of the two steps of an induction head, and the labels that the model guesses meanwhile.
-
-    Args:
-        model: Model of items and labels (a network, a head of three numbers, a :class:`StatedHead`), or
-            :mod:`several <icllab.diagnostics.predictor_axes>`.
-        task: Task of items and labels, preferably its test set of fresh classes.
-        key: Key of the prompts.
-        prompts: Number of prompts, at least 2.
-
-    Returns:
-        Over the axes of the models: the mean of every measure of :data:`MEASURES` over the prompts on which it is
-        defined, each with its standard error ``_error``.
-
-    Raises:
-        InputError: As :func:`item_label_measures`.
-
-    Source: [Reddy24].
-    """
-    require_task(task)
-    require_key(key)
-    axes = PredictorAxes.from_predictors(model, "model")
-
-    def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        values = answers(_Measures(), members, task, key=key, prompts=prompts)
-        statistics = zip(("", "_error"), mean_and_error(values, axis=1), strict=True)
-        return {f"{name}{end}": part[:, i] for end, part in statistics for i, name in enumerate(MEASURES)}
-
-    return axes.to_dataset(axes.measure(measure), prompts=prompts)
-
-
 class _Scores(Question):
     """Scores of all heads on one sequence, head by head."""
 
@@ -254,7 +127,7 @@ def _scores(pattern: "_Pattern", prompt: Any) -> Float[Array, "head score"]:
         follows = _follows(tokens)[pattern.rows] & real[:, None]
         causal = jnp.tril(jnp.ones((pattern.values.shape[2],) * 2, bool))[pattern.rows]
         recurring = jnp.any(follows, axis=1)
-        above = _above_even(pattern.values, follows, causal & ~follows)
+        above = above_even(pattern.values, follows, causal & ~follows)
         scores += [_mean_on_keys(pattern.values, follows, recurring), _mean_where(above, recurring)]
         keys, counted = (part[pattern.rows] for part in _on_diagonal(tokens))
         scores.append(_mean_on_keys(pattern.values, keys, counted & real))
@@ -314,55 +187,6 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
     return axes.to_dataset(axes.measure(measure), {"attention_head": names}, prompts=prompts, warnings=notes)
 
 
-class StatedHead(AbstractModel):
-    r"""An induction head defined by its attentions, as in the landscape.
-
-    In the first layer a label attends with y to its item and uniformly to all other tokens. In the second the query
-    attends with z to the right labels together, with z' to each wrong label, and uniformly to all other tokens. The
-    logit of a label is :math:`\xi` times the attention to it.
-
-    Attributes:
-        previous: Attention y of a label to its item.
-        right: Attention z of the query to the right labels.
-        other: Attention z' of the query to each other label.
-        read: Strength :math:`\xi` of the readout.
-        labels: Number of labels L.
-
-    Source: [Reddy24].
-    """
-
-    positions: ClassVar[Literal["every", "last"]] = "last"
-
-    previous: Float[Array, ""] | float
-    right: Float[Array, ""] | float
-    other: Float[Array, ""] | float
-    read: Float[Array, ""] | float
-    labels: int = eqx.field(static=True)
-
-    def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
-        """Activations ``attention1``, ``attention2``, ``logits``."""
-        edit = edit or (lambda _, value: value)
-        pairs = prompt.pairs
-        tokens = 2 * pairs + 1
-        visible = np.tril(np.ones((tokens, tokens)))
-        first_layer = jnp.asarray(visible / visible.sum(1, keepdims=True))
-        label = np.arange(1, tokens, 2)
-        remainder = visible[label] / label[:, None]  # tokens that a label sees, without its item
-        remainder[np.arange(pairs), label - 1] = 0.0
-        even_rows = jnp.asarray(remainder) * (1 - self.previous)
-        first_layer = edit(
-            "attention1", first_layer.at[label].set(even_rows.at[np.arange(pairs), label - 1].set(self.previous))
-        )
-        matches = prompt.matches
-        match_count = jnp.maximum(jnp.sum(matches), 1).astype(first_layer.dtype)
-        on_labels = jnp.where(matches, self.right / match_count, self.other)
-        even = (1 - jnp.sum(on_labels)) / (pairs + 1)
-        second_layer = jnp.full(tokens, 1.0) * even
-        second_layer = edit("attention2", second_layer.at[label].set(on_labels))
-        logits = edit("logits", self.read * label_mass(second_layer, prompt, self.labels)[None])
-        return Trace(logits, {"attention1": first_layer, "attention2": second_layer, "logits": logits})
-
-
 def _follows(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
     """Whether token j <= i follows an occurrence of the same token as i."""
     before = jnp.concatenate([jnp.full((1,), -1, tokens.dtype), tokens[:-1]])
@@ -387,20 +211,21 @@ def _on_diagonal(tokens: Int[Array, " token"]) -> tuple[Bool[Array, "token token
     return keys, jnp.any(keys, axis=1)
 
 
-def _like(mask: Array, values: Array) -> Array:
+def like(mask: Array, values: Array) -> Array:
+    """A mask in the shape and type of values."""
     return jnp.broadcast_to(mask.astype(values.dtype), values.shape)
 
 
-def _above_even(values: Array, right: Array, wrong: Array) -> Array:
+def above_even(values: Array, right: Array, wrong: Array) -> Array:
     """Attention to the right keys minus that to as many wrong keys."""
     odds = (jnp.sum(right, axis=-1) / jnp.sum(wrong, axis=-1)).astype(values.dtype)
-    on_right, on_wrong = (jnp.sum(values * _like(keys, values), axis=-1) for keys in (right, wrong))
-    return on_right - _like(odds, on_wrong) * on_wrong
+    on_right, on_wrong = (jnp.sum(values * like(keys, values), axis=-1) for keys in (right, wrong))
+    return on_right - like(odds, on_wrong) * on_wrong
 
 
 def _mean_on_keys(pattern: Array, keys: Array, rows: Array) -> Array:
     """Attention to the keys, averaged over the rows that count."""
-    return _mean_where(jnp.sum(pattern * _like(keys, pattern), axis=-1), rows)
+    return _mean_where(jnp.sum(pattern * like(keys, pattern), axis=-1), rows)
 
 
 def _mean_where(values: Array, where: Array) -> Array:
@@ -451,7 +276,7 @@ def _real_rows(pattern: _Pattern, prompt: Any) -> Bool[Array, " row"]:
     return mask[pattern.examples]
 
 
-def _trace(model: Any, prompt: Any) -> Trace:
+def traced(model: Any, prompt: Any) -> Trace:
     """The trace of a model; raise for a predictor without one."""
     if not hasattr(model, "trace"):
         raise expected("model", "a model, whose trace has activations", type(model).__name__)
@@ -460,7 +285,7 @@ def _trace(model: Any, prompt: Any) -> Trace:
 
 def _patterns(model: Any, prompt: Any) -> dict[str, _Pattern]:
     """Patterns of the tokens that attend, by the name of their block."""
-    activations = _trace(model, prompt).activations
+    activations = traced(model, prompt).activations
     patterns = {}
     for name, value in activations.items():
         attention = name.startswith("attention") and name.removeprefix("attention").isdigit()

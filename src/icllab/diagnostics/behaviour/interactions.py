@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 
 from icllab.core.errors import require_known
 from icllab.core.prompt import ItemLabelPrompt
-from icllab.diagnostics.behaviour import heads
+from icllab.diagnostics.behaviour import item_label_heads
 from icllab.models import ItemLabelNetwork
 
 PARTS = ("content", "position", "buffer")
@@ -114,7 +114,7 @@ def with_terms(network: Any, task: Any, prompts: Any, layer_weights: tuple[Any, 
 
     def measures_of(prompt: Any) -> Float[Array, "3"]:
         trace = restricted(network, prompt, layer_weights)
-        attention = heads.item_label_measures(trace, prompt)[:2]
+        attention = item_label_heads.item_label_measures(trace, prompt)[:2]
         return jnp.append(task.accuracy(trace.prediction, prompt)[-1], attention)
 
     return jnp.mean(_mapped(measures_of, prompts), axis=0)
@@ -143,9 +143,11 @@ def landscape_coordinates(network: Any, task: Any, prompts: Any) -> Float[Array,
         logits, right = trace.prediction[-1], prompt.labels[-1]
         outside = jnp.ones(logits.shape, logits.dtype).at[prompt.labels[:-1]].set(0.0)
         gap = logits[right] - jnp.sum(logits * outside) / jnp.sum(outside)
-        z = heads.target_attention(row, prompt.matches)
-        wrong = (heads.label_attention(row) - z) / (prompt.pairs - 1)
-        return jnp.stack([gap, heads.item_label_attention(first), z, wrong, task.loss(trace.prediction, prompt)[-1]])
+        z = item_label_heads.target_attention(row, prompt.matches)
+        wrong = (item_label_heads.label_attention(row) - z) / (prompt.pairs - 1)
+        return jnp.stack(
+            [gap, item_label_heads.item_label_attention(first), z, wrong, task.loss(trace.prediction, prompt)[-1]]
+        )
 
     count = prompts.labels.shape[0]
     batch = min(2 * TOGETHER, count)

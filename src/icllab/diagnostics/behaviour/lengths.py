@@ -24,7 +24,7 @@ from icllab.diagnostics.behaviour.answers import (
     of_targets,
     sampled_targets,
 )
-from icllab.diagnostics.behaviour.heads import context_labels
+from icllab.diagnostics.behaviour.item_label_heads import context_labels
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.training.ensembles import Ensemble, alone

@@ -17,7 +17,7 @@ from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.map_tests import fit_map, ratio_of_means
-from icllab.diagnostics.contexts.queries import answers_alone
+from icllab.diagnostics.contexts.queries import answers_alone, unpadded
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where, subtract, with_parameters
 
@@ -72,7 +72,7 @@ def gradient_step_comparison(
     Derived: docs/context-map.md, A gradient step.
     """
     require_key(key)
-    map_solver = MapSolver() if solver is None else solver
+    map_solver, context = MapSolver() if solver is None else solver, unpadded(context)
     case, query_set = nulls.context_case(
         model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
     )

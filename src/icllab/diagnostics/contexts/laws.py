@@ -21,7 +21,7 @@ these do. A network without any map composes, since nothing moves. Every fractio
 Derived: docs/context-map.md, Is there a law?
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -34,6 +34,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
+from icllab.diagnostics.behaviour.answers import LOGITS
 from icllab.diagnostics.contexts.distances import divergence, divergence_kind, squared_size
 from icllab.diagnostics.contexts.queries import (
     Queries,
@@ -42,12 +43,14 @@ from icllab.diagnostics.contexts.queries import (
     halve_context,
     queries_for,
     require_answer,
+    unpadded,
 )
 from icllab.diagnostics.contexts.solvers import (
     MapFit,
     MapSolver,
+    along,
     answer_changes,
-    carry,
+    carried_step,
     gauss_newton,
     unused_parameters,
 )
@@ -73,6 +76,12 @@ class LawProblem(eqx.Module):
     mask: Any
     solver: MapSolver = eqx.field(static=True)
     kind: str = eqx.field(static=True)
+    in_turn: bool = eqx.field(static=True, default=False)
+
+    @property
+    def each(self) -> Callable[..., Any]:
+        """``jax.vmap``; or a loop outside of ``jit``, with few programs and the memory of one call."""
+        return _in_turn if self.in_turn else jax.vmap
 
     @property
     def free(self) -> Any:
@@ -90,9 +99,9 @@ class LawProblem(eqx.Module):
         return solution.free, solution.gradient <= self.solver.tolerance
 
     def carried(self, free: Any, queries: Any, targets: Array, direction: Any, change: Array) -> Any:
-        """:math:`Df_c d` of the map with weights ``free``."""
+        """:math:`Df_c d - d` of the map with weights ``free``, which only these have."""
         fit = MapFit(self.network(free), self.mask, queries, targets, self.kind)
-        return carry(fit, direction, change, self.solver).direction
+        return carried_step(fit, direction, change, self.solver)[0]
 
     def divergence(self, target: Array, answers: Array) -> Array:
         """Mean divergence of answers from a target."""
@@ -126,30 +135,41 @@ def fractions_left(
     """
     of_directions, of_plants = jax.random.split(key)
     count = len(jax.tree.leaves(contexts)[0])
-    ways = jax.vmap(lambda k: normal_like(parameters(problem.model), k))(jax.random.split(of_directions, directions))
-    fitted = jax.vmap(lambda *case: _fit_maps(problem, ways, *case))
-    maps = fitted(contexts, queries.fitted, queries.held_out, jax.random.split(of_plants, count))
-    others = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, axis=0), (maps.own, maps.half, maps.converged))
-    return Fractions(
-        *jax.vmap(lambda *case: _compare(problem, ways, *case))(
-            contexts, queries.fitted, queries.held_out, maps, others
-        )
-    )
+    each = problem.each
+
+    def rolled(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.roll(leaf, 1, axis=0), tree)
+
+    fitted = each(lambda *case: _fit_maps(problem, *case))
+    maps = fitted(contexts, queries.fitted, jax.random.split(of_plants, count))
+    others = rolled((maps.own, maps.half, maps.converged))
+
+    def changes(direction_key: Array) -> Any:
+        way = normal_like(parameters(problem.model), direction_key)
+        steps = each(lambda *case: _carried(problem, way, *case))(contexts, queries.fitted, maps)
+        compared = each(lambda *case: _changes(problem, way, *case))
+        return compared(contexts, queries.held_out, maps, others[0], steps, rolled(steps[0]))
+
+    left, whole = (jnp.sum(part, axis=0) for part in each(changes)(jax.random.split(of_directions, directions)))
+    change = left / whole
+    compared = each(lambda *case: _compare(problem, *case))
+    return Fractions(*compared(contexts, queries.fitted, queries.held_out, maps, others, change))
 
 
-class _Fitted(NamedTuple):
-    """A map of the whole context with its carried directions."""
-
-    free: Any
-    carried: Any
+def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``jax.vmap`` of a function as a loop."""
+    return lambda *rows: _stack(*(function(*_at(rows, i)) for i in range(len(jax.tree.leaves(rows)[0]))))
 
 
 class _Maps(NamedTuple):
-    own: _Fitted
+    """Weights of the maps of a context, and what they were fitted to."""
+
+    own: Any
     half: Any
-    planted: _Fitted
+    planted: Any
     planted_half: Any
     parts: tuple[Any, Any]  # the planted changes of both halves
+    targets: Array  # of own and planted
     converged: Array  # of own, half, planted, planted half
 
 
@@ -157,7 +177,7 @@ def _plus(left: Any, right: Any) -> Any:
     return jax.tree.map(jnp.add, left, right)
 
 
-def _fit_maps(problem: LawProblem, ways: Any, context: Any, fitted: Any, held_out: Any, key: PRNGKeyArray) -> _Maps:
+def _fit_maps(problem: LawProblem, context: Any, fitted: Any, key: PRNGKeyArray) -> _Maps:
     """The maps of a context, of its earlier half, and of a planted change of the same size and its first part."""
     model, free = problem.model, problem.free
     target, base = answers_after(model, context, fitted), answers_alone(model, fitted)
@@ -174,19 +194,42 @@ def _fit_maps(problem: LawProblem, ways: Any, context: Any, fitted: Any, held_ou
         ]
     )
     solutions, converged = jax.vmap(lambda t: problem.fit(free, fitted, t))(targets)
+    own, half, planted, planted_half = (_at(solutions, i) for i in range(4))
+    return _Maps(own, half, planted, planted_half, parts, targets[::2], converged)
 
-    def carried(way: Any) -> Any:
-        changes = jnp.stack([answer_changes(model, fitted, way, context), answer_changes(whole, fitted, way)])
-        ends = jax.tree.map(lambda leaf: leaf[::2], solutions)
-        return jax.vmap(lambda end, t, change: problem.carried(end, fitted, t, way, change))(
-            ends, targets[::2], changes
-        )
 
-    directions = jax.vmap(carried)(ways)  # [direction, own or planted, ...]
-    own, planted = (
-        _Fitted(_at(solutions, 2 * i), jax.tree.map(lambda leaf, i=i: leaf[:, i], directions)) for i in (0, 1)
+def _planted(problem: LawProblem, maps: _Maps) -> Any:
+    """The network with both planted changes."""
+    return problem.network(_plus(problem.free, _plus(*maps.parts)))
+
+
+def _carried(problem: LawProblem, way: Any, context: Any, fitted: Any, maps: _Maps) -> tuple[Any, Any]:
+    """What a change of all weights adds to those of the own and of the planted map."""
+    targets = (
+        answer_changes(problem.model, fitted, way, context),
+        answer_changes(_planted(problem, maps), fitted, way),
     )
-    return _Maps(own, _at(solutions, 1), planted, _at(solutions, 3), parts, converged)
+    steps = jax.vmap(lambda end, t, change: problem.carried(end, fitted, t, way, change))(
+        _stack(maps.own, maps.planted), maps.targets, jnp.stack(targets)
+    )
+    return _at(steps, 0), _at(steps, 1)
+
+
+def _changes(
+    problem: LawProblem, way: Any, context: Any, held_out: Any, maps: _Maps, other: Any, steps: Any, other_step: Any
+) -> tuple[Array, Array]:
+    """Squares [world] of what is left of the answers' changes along a direction, and of these."""
+    model, planted = problem.model, _planted(problem, maps)
+    own, of_plant = answer_changes(model, held_out, way, context), answer_changes(planted, held_out, way)
+    after, moved = answers_after(model, context, held_out), answers_alone(planted, held_out)
+    targets, changes = jnp.stack([after, after, moved]), jnp.stack([own, own, of_plant])
+
+    def mapped(free: Any, step: Any) -> Array:
+        return answer_changes(problem.network(free), held_out, along(way, step))
+
+    ends = _stack(maps.own, other, maps.planted), _stack(steps[0], other_step, steps[1])
+    left = changes - jax.vmap(mapped)(*ends)
+    return jax.vmap(problem.size)(targets, left), jax.vmap(problem.size)(targets, changes)
 
 
 def _stack(*trees: Any) -> Any:
@@ -197,6 +240,7 @@ def _at(tree: Any, index: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
+@eqx.filter_jit
 def _scale_of_plant(problem: LawProblem, change: Any, queries: Any, base: Array, wanted: Array) -> Array:
     """Factor on a change of weights that changes answers by the wanted divergence, by bisection of its logarithm."""
 
@@ -214,38 +258,28 @@ def _scale_of_plant(problem: LawProblem, change: Any, queries: Any, base: Array,
 
 
 def _compare(
-    problem: LawProblem, ways: Any, context: Any, fitted: Any, held_out: Any, maps: _Maps, others: Any
+    problem: LawProblem, context: Any, fitted: Any, held_out: Any, maps: _Maps, others: Any, change: Array
 ) -> tuple[Array, Array]:
     """Fractions [world, test] that are left of a context, and whether their fits have converged."""
     model, later = problem.model, halve_context(context)[1]
     other, other_half, other_converged = others
-    planted = problem.network(_plus(problem.free, _plus(*maps.parts)))
     halves = _stack(maps.half, other_half, maps.planted_half)
     own_ends, other_ends = (answers_after(problem.network(half), later, fitted) for half in (maps.half, other_half))
     planted_end = answers_alone(problem.network(_plus(maps.planted_half, maps.parts[1])), fitted)
     composed, composed_converged = jax.vmap(lambda start, target: problem.fit(start, fitted, target))(
         halves, jnp.stack([own_ends, other_ends, planted_end])
     )
-    candidates = _stack(maps.own, other, maps.planted)
     start, after = answers_alone(model, held_out), answers_after(model, context, held_out)
-    moved = answers_alone(planted, held_out)
-    targets = jnp.stack([after, after, moved])
-    ends = jax.vmap(lambda free: answers_alone(problem.network(free), held_out))(candidates.free)
+    targets = jnp.stack([after, after, answers_alone(_planted(problem, maps), held_out)])
+    candidates = _stack(maps.own, other, maps.planted)
+    ends = jax.vmap(lambda free: answers_alone(problem.network(free), held_out))(candidates)
     at_once = ends[jnp.asarray([0, 0, 2])]
     in_steps = jax.vmap(lambda free: answers_alone(problem.network(free), held_out))(composed)
-
-    def left_and_whole(way: Any, carried: Any) -> tuple[Array, Array]:
-        own, of_plant = answer_changes(model, held_out, way, context), answer_changes(planted, held_out, way)
-        changes = jnp.stack([own, own, of_plant])
-        mapped = jax.vmap(lambda free, d: answer_changes(problem.network(free), held_out, d))(candidates.free, carried)
-        return jax.vmap(problem.size)(targets, changes - mapped), jax.vmap(problem.size)(targets, changes)
-
-    left, whole = jax.vmap(left_and_whole, in_axes=(0, 1))(ways, candidates.carried)
     effect = jax.vmap(problem.divergence)(targets, ends) / jax.vmap(lambda t: problem.divergence(t, start))(targets)
     composition = jax.vmap(problem.size)(targets, at_once - in_steps) / jax.vmap(problem.size)(
         targets, targets - start[None]
     )
-    left = jnp.stack([effect, jnp.sum(left, axis=0) / jnp.sum(whole, axis=0), composition], axis=1)
+    left = jnp.stack([effect, change, composition], axis=1)
     own, half, plant, half_plant = maps.converged
     converged = jnp.stack([own, other_converged[0], plant])
     composes = composed_converged & jnp.stack([half, other_converged[1], half_plant]) & jnp.stack([own, own, plant])
@@ -254,7 +288,7 @@ def _compare(
 
 @eqx.filter_jit
 def _fractions_left(
-    problem: LawProblem, contexts: Any, queries: Queries, directions: int, key: PRNGKeyArray
+    problem: LawProblem, contexts: Any, queries: Queries, *, directions: int, key: PRNGKeyArray
 ) -> Fractions:
     return fractions_left(problem, contexts, queries, directions=directions, key=key)
 
@@ -302,6 +336,7 @@ def context_law(
     require_integer("directions", directions)
     if len(contexts) < 2:
         raise expected("contexts", "at least two contexts", len(contexts), "each is the null of another")
+    contexts = [unpadded(context) for context in contexts]
     counts = queries if isinstance(queries, Sequence) else [queries] * len(contexts)
     if len(counts) != len(contexts):
         raise expected("queries", f"stacked prompts for each of {len(contexts)} contexts", len(counts))
@@ -316,10 +351,12 @@ def context_law(
         raise expected("contexts", "contexts and queries of one shape", "several")
     mask = parameter_mask(model, subspace)
     kind = divergence_kind(task, require_answer(model, contexts[0], sets[0]))
-    problem = LawProblem(model, mask, solver, kind)
     base = answers_alone(model, sets[0].fitted)
+    in_turn = 4 * len(contexts) * base.size > LOGITS  # of derivatives of the four fits of a context
+    problem = LawProblem(model, mask, solver, kind, in_turn)
     unused_parameters(MapFit(model, mask, sets[0].fitted, base, kind), query_length)
-    left, converged = _fractions_left(problem, _stack(*contexts), _stack(*sets), directions, of_tests)
+    measure = fractions_left if in_turn else _fractions_left
+    left, converged = measure(problem, _stack(*contexts), _stack(*sets), directions=directions, key=of_tests)
     dims = ("context", "world", "test")
     variables = {"left": (dims, np.asarray(left, np.float64)), "converged": (dims, np.asarray(converged))}
     coordinates = {"context": np.arange(len(contexts)), "world": list(WORLDS), "test": list(TESTS)}

@@ -19,7 +19,7 @@ from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.map_tests import MapTests, fit_map
 from icllab.diagnostics.contexts.nulls import NULLS, Untrained
-from icllab.diagnostics.contexts.queries import answers_alone
+from icllab.diagnostics.contexts.queries import answers_alone, unpadded
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where
 
@@ -169,7 +169,7 @@ def context_map(
     require_key(key)
     require_integer("directions", directions, least=2)
     require_integer("draws", draws, least=2)
-    map_solver = MapSolver() if solver is None else solver
+    map_solver, context = MapSolver() if solver is None else solver, unpadded(context)
     of_networks, of_directions = (jax.random.fold_in(key, i) for i in (1, 2))
     case, query_set = nulls.context_case(
         model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
@@ -182,19 +182,20 @@ def context_map(
     stage("fits", 1 + 2 * draws)
     own_map = fit_map(case, map_solver)
     advance()
-    maps = {("own", 0): own_map}
-    for i, network in enumerate(nulls.null_networks(model, draws, untrained=untrained, key=of_networks)):
-        maps["unrelated", i] = fit_map(nulls.unrelated_case(case, network, context, query_set), map_solver)
-        advance()
-        maps["untrained", i] = fit_map(nulls.own_case(network, mask, context, query_set, kind), map_solver)
-        advance()
     tests = MapTests(context, query_set, mask, kind, map_solver, model, checkpoints, directions, of_directions)
-    stage("tests", len(maps))
-    rows = {}
-    for (name, i), candidate in maps.items():
-        reference = own_map if name == "unrelated" else candidate
-        rows[name, i] = tests.measure(candidate, reference=reference, partner=candidate)
-        advance()
+    rows = {("own", 0): tests.measure(own_map, reference=own_map, partner=own_map)}
+    converged = {}
+    networks = nulls.null_networks(model, draws, untrained=untrained, key=of_networks)
+    for i, network in enumerate(networks):  # one at a time is in memory
+        for name in NULLS:
+            null = nulls.unrelated_case(case, network, context, query_set)
+            if name == "untrained":
+                null = nulls.own_case(network, mask, context, query_set, kind)
+            candidate = fit_map(null, map_solver)
+            converged[name, i] = candidate.converged
+            reference = own_map if name == "unrelated" else candidate
+            rows[name, i] = tests.measure(candidate, reference=reference, partner=candidate)
+            advance()
     ranks, gaps = tests.rank_curve(own_map)
     dataset = (
         _dataset(rows, draws)
@@ -204,7 +205,7 @@ def context_map(
             divergence=start,
             gradient=float(own_map.solution.gradient),
             converged=own_map.converged,
-            null_converged=(("null", "draw"), _by_null(draws, lambda name, i: maps[name, i].converged)),
+            null_converged=(("null", "draw"), _by_null(draws, lambda name, i: converged[name, i])),
         )
     )
     dataset.attrs.update(query_set.description, method=own_map.method, steps=int(own_map.solution.steps), head=kind)

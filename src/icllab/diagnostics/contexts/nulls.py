@@ -10,7 +10,7 @@ are made of two nulls.
 The networks of the nulls are the model with permuted entries of every array, or samples of a function of the user's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -94,18 +94,18 @@ def unrelated_case(case: MapCase, network: Any, context: Any, queries: Queries) 
     return MapCase(eqx.tree_at(lambda f: f.targets, fit, targets), held_out, network, factor)
 
 
-def null_networks(model: Any, count: int, *, untrained: Untrained | None, key: PRNGKeyArray) -> list[Any]:
-    """Networks with arrays of the same shapes but without the structure from training."""
-    keys = [jax.random.fold_in(key, i) for i in range(count)]
-    if untrained is None:
-        return [with_parameters(model, permute(parameters(model), network_key)) for network_key in keys]
-    networks = [untrained(network_key) for network_key in keys]
+def null_networks(model: Any, count: int, *, untrained: Untrained | None, key: PRNGKeyArray) -> Iterator[Any]:
+    """Networks with arrays of the same shapes but without the structure from training, one after the other."""
     shapes = [leaf.shape for leaf in jax.tree.leaves(parameters(model))]
-    for network in networks:
+    for network_key in (jax.random.fold_in(key, i) for i in range(count)):
+        if untrained is None:
+            yield with_parameters(model, permute(parameters(model), network_key))
+            continue
+        network = untrained(network_key)
         came = [leaf.shape for leaf in jax.tree.leaves(parameters(network))]
         if came != shapes:
             raise expected("untrained", f"a function of a key that draws {type(model).__name__}s of one shape", came)
-    return networks
+        yield network
 
 
 @eqx.filter_jit

@@ -6,6 +6,9 @@ A *context* is the part of a prompt before its last query: all :math:`\ell` exam
 A query without context is given by the prompt's ``alone``. Positions of regression and tokens restart. An item-label
 query keeps its position, and so does each half of a context: the later half stays, the earlier half moves up to the
 query.
+
+What is padded is cut: what follows a context stands where its padding would begin, and a query ends at the last answer
+that has a target, in a few-shot prompt at the first token of the answer.
 """
 
 import functools
@@ -15,13 +18,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import IclError, expected, require_integer
-from icllab.core.prompt import ItemLabelPrompt, Prompt
+from icllab.core.prompt import ItemLabelPrompt, Prompt, RegressionPrompt, TokenPrompt, scored_positions
 from icllab.core.protocols import AbstractTask, Predictor, require_prompts, require_task
-from icllab.diagnostics.behaviour.answers import require_unmasked, sample_prompts
-from icllab.models.contexts.prefixes import after
+from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.models.contexts.prefixes import Prefixed, after
+from icllab.models.networks.transformer import Transformer
+from icllab.tasks.few_shot import FewShotPrompt
 
 
 @functools.singledispatch
@@ -72,8 +78,7 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
             fewer than two for the fit.
     """
     require_task(task)
-    if not isinstance(context, Prompt):
-        raise expected("context", "one prompt", type(context).__name__, "task.sample(key=key) draws one")
+    context = unpadded(context)
     if context.length < 1:
         raise expected("context", "at least one example before its last query", f"{context.positions} position")
     require_integer("query_length", size)
@@ -82,19 +87,18 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
         prompts, source = sample_prompts(task, key=key, prompts=2 * int(count)), type(task).__name__
     else:
         prompts, source = count, "given"
-    require_unmasked("context", context)
-    require_unmasked("queries", prompts)
     require_prompts(task, prompts)
     require_prompts(task, jax.tree.map(lambda leaf: leaf[None], context))
     total = len(jax.tree.leaves(prompts)[0])
     if total < 4:
         raise expected("queries", "at least four prompts on a leading axis", total)
     example = jax.tree.map(lambda leaf: leaf[0], prompts)
-    if not isinstance(example, type(context)):
-        raise expected("context", f"a {type(example).__name__}, as its queries are", type(context).__name__)
     if size > example.positions:
         raise expected("query_length", f"at most {example.positions}, the positions of a prompt", size)
-    queries = _alone(prompts, context, size)
+    ragged = scored_positions(prompts) is not None
+    queries = _endings(prompts, size) if ragged else _alone(prompts, context, size)
+    if not isinstance(queries, type(context)):
+        raise expected("context", f"a {type(queries).__name__}, as its queries are", type(context).__name__)
     _require_room(context, size)
     half = total // 2
     first, second = (
@@ -103,6 +107,35 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
     keeps_positions = isinstance(context, ItemLabelPrompt)
     description = {"query_length": size, "queries": half, "query_source": source, "context_length": context.length}
     return Queries(first, second, description | {"positions": "kept" if keeps_positions else "restart"})
+
+
+def unpadded(context: Any) -> Any:
+    """A context without its padding; raise if it is no prompt, or a few-shot prompt, whose query has no known begin."""
+    if not isinstance(context, Prompt):
+        raise expected("context", "one prompt", type(context).__name__, "task.sample(key=key) draws one")
+    if isinstance(context, FewShotPrompt):
+        hint = "FewShot.examples(key=key) has the examples of that prompt"
+        raise expected("context", "a prompt of examples", "a few-shot prompt with its query", hint)
+    mask = getattr(context, "mask", None)
+    if mask is None:
+        return context
+    real = int(np.sum(mask))
+    return type(context)(*(leaf[:real] for leaf in jax.tree.leaves(eqx.tree_at(lambda p: p.mask, context, None))))
+
+
+def _endings(prompts: Any, size: int) -> Any:
+    """Of stacked prompts with a mask, the ``size`` positions that end at the last target, or as many as there are."""
+    scored = np.asarray(scored_positions(prompts))
+    answered = isinstance(prompts, FewShotPrompt) and prompts.answer is not None
+    ends = scored.argmax(1) + 1 if answered else scored.sum(1)
+    slices = [slice(max(0, int(end) - size), int(end)) for end in ends]
+    if isinstance(prompts, RegressionPrompt):
+        pairs = zip(np.asarray(prompts.x), np.asarray(prompts.y), slices, strict=True)
+        cut = RegressionPrompt.from_ragged([(x[rows], y[rows]) for x, y, rows in pairs])
+    else:
+        rows = zip(np.asarray(prompts.tokens), slices, strict=True)
+        cut = TokenPrompt.from_ragged([tokens[row.start : row.stop + 1] for tokens, row in rows])
+    return eqx.tree_at(lambda p: p.mask, cut, None) if np.asarray(cut.mask).all() else cut
 
 
 @eqx.filter_jit
@@ -119,8 +152,14 @@ def _require_room(context: Prompt, size: int) -> None:
 
 
 def last_answer(model: Predictor, prompt: Any) -> Float[Array, " output"]:
-    """The answer at the last position, as a vector."""
-    return model(prompt)[-1].reshape(-1)
+    """The answer at the last position, of a prompt with a mask the last that has a target, as a vector."""
+    scored = scored_positions(prompt)
+    row = -1 if scored is None else jnp.sum(scored) - 1
+    if isinstance(model, Transformer | Prefixed) and isinstance(prompt, TokenPrompt):
+        # One row of logits: those of all tokens would be most of the arithmetic where the vocabulary is large.
+        stream = model.trace(prompt).activations["readout"]
+        return (model.model if isinstance(model, Prefixed) else model).answers(stream[row][None])[0]
+    return model(prompt)[row].reshape(-1)
 
 
 @eqx.filter_jit
@@ -131,7 +170,10 @@ def answers_alone(model: Predictor, queries: Any) -> Float[Array, "query output"
 
 @eqx.filter_jit
 def answers_after(model: Predictor, context: Any, queries: Any) -> Float[Array, "query output"]:
-    """Answers to queries after a context."""
+    """Answers to queries after a context; a transformer reads the tokens of the context once."""
+    if isinstance(model, Transformer) and isinstance(context, TokenPrompt) and context.mask is None:
+        prefixed = Prefixed.from_context(model, context)
+        return jax.vmap(lambda query: last_answer(prefixed, query))(queries)
     return jax.vmap(lambda query: last_answer(model, join_prompt(context, query)))(queries)
 
 

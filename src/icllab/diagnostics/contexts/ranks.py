@@ -29,7 +29,7 @@ from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import metric_root
 from icllab.diagnostics.contexts.map_tests import fit_map
-from icllab.diagnostics.contexts.queries import answers_alone, join_prompt, last_answer
+from icllab.diagnostics.contexts.queries import answers_alone, join_prompt, last_answer, unpadded
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where, parameter_mask
 
@@ -42,7 +42,7 @@ class ContextRank:
         weights: The model of the weights :math:`f_c(w)`.
         rank: :math:`r_c`, the number of eigenvalues of :math:`M_c` above the threshold times the largest.
         participation: :math:`(\sum \lambda_i)^2 / \sum \lambda_i^2` of these eigenvalues.
-        query_rank: Rank of :math:`G'` over all weights, by the same threshold.
+        query_rank: Rank of :math:`G'` over the weights that vary or may change, by the same threshold.
         eigenvalues: Eigenvalues of :math:`M_c` in descending order, as many as rows allow.
         basis: Orthonormal rows that span the row space of :math:`M_c`.
         converged: Whether the fit of the map has converged.
@@ -125,9 +125,10 @@ def context_rank(
         context: Prompt whose examples before its last query are the context.
         subspace: Weights that the map may change; see :func:`~icllab.diagnostics.contexts.maps.context_map`.
         key: Key of the queries.
-        weights: Weights w that vary, as ``where`` of ``equinox.tree_at``; None: all.
+        weights: Weights w that vary, as ``where`` of ``equinox.tree_at``; None: all. Of a large network, few.
         queries: Number of queries, or prompts stacked on a leading axis, of which half are used. Memory is proportional
-            to queries times outputs times parameters, time to the cube of queries times outputs.
+            to queries times outputs times the weights that vary or may change, time to the cube of queries times
+            outputs.
         query_length: Number of positions of a query.
         threshold: :math:`\theta`.
         solver: Options of the fit; None: the defaults. Here the ridge :math:`\mu` is relative to the largest
@@ -140,7 +141,7 @@ def context_rank(
     """
     require_key(key)
     PROPER_FRACTION.require("threshold", threshold)
-    map_solver = MapSolver() if solver is None else solver
+    map_solver, context = MapSolver() if solver is None else solver, unpadded(context)
     varied_mask = parameter_mask(model, weights, "weights")
     case, query_set = nulls.context_case(
         model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
@@ -149,7 +150,7 @@ def context_rank(
     unused_parameters(case.fit, query_length)
     own_map = fit_map(case, map_solver)
 
-    full_mask = parameter_mask(model, None)
+    full_mask = jax.tree.map(lambda *flags: any(flags), mask, varied_mask)
     z = answers_alone(own_map.model, query_set.fitted)
     alone = _jacobian(own_map.model, full_mask, None, query_set.fitted, z, kind)
     after = _jacobian(model, varied_mask, context, query_set.fitted, z, kind)

@@ -14,6 +14,7 @@ vanishes after a change d of all weights if
 with the Gauss-Newton matrix for :math:`D_{\theta\theta}`, which is exact if D = 0.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,9 +29,8 @@ from jaxtyping import Array, Float
 from icllab.core.domains import PROPER_FRACTION, Domain
 from icllab.core.errors import expected, require_integer, unknown
 from icllab.diagnostics.contexts.distances import divergence, metric_root
-from icllab.diagnostics.contexts.queries import join_prompt, last_answer
+from icllab.diagnostics.contexts.queries import answers_after, answers_alone, last_answer
 from icllab.diagnostics.contexts.subspaces import parameters
-from icllab.diagnostics.curvature.products import GaussNewton
 
 METHODS = ("auto", "gauss_newton", "dense", "adam")
 FIRST_DAMPING = 0.1  # over the curvature along the first gradient
@@ -101,9 +101,14 @@ class MapFit(eqx.Module):
         """Mean divergence from the targets."""
         return jnp.mean(divergence(self.kind, data[1], outputs))
 
-    def curvature(self, free: Any) -> GaussNewton:
-        """Products with the Gauss-Newton matrix of the free weights."""
-        return GaussNewton(self.loss, free, (self.queries, self.targets), outputs=self.outputs)
+    def curvature(self, free: Any) -> Callable[[Array], Array]:
+        """Products with the Gauss-Newton matrix of the ravelled free weights; the answers are linearised once."""
+        begin, unravel = ravel_pytree(free)
+        data = (self.queries, self.targets)
+        answers, pushed = jax.linearize(lambda w: self.outputs(unravel(w), data), begin)
+        pulled = jax.linear_transpose(pushed, begin)
+        slopes = jax.grad(lambda z: self.loss(z, data))
+        return lambda v: pulled(jax.jvp(slopes, (answers,), (pushed(v),))[1])[0]
 
     def divergence_of(self, free: Any) -> Float[Array, ""]:
         """D of these free weights."""
@@ -230,16 +235,25 @@ def answer_changes(model: Any, queries: Any, direction: Any, context: Any = None
 
     def answers(params: Any) -> Array:
         network = eqx.combine(params, model)
-        if context is None:
-            return jax.vmap(lambda query: last_answer(network, query))(queries)
-        return jax.vmap(lambda query: last_answer(network, join_prompt(context, query)))(queries)
+        return answers_alone(network, queries) if context is None else answers_after(network, context, queries)
 
     return jax.jvp(answers, (parameters(model),), (direction,))[1]
 
 
-@eqx.filter_jit
 def carry(fit: MapFit, direction: Any, change: Float[Array, "query output"], solver: MapSolver) -> CarriedChange:
     r""":math:`Df_c\,d` of a fit at its solution; ``change`` is the directional derivative of its targets along d."""
+    step, residual = carried_step(fit, direction, change, solver)
+    return CarriedChange(along(direction, step), residual)
+
+
+def along(direction: Any, step: Any) -> Any:
+    """A change of all weights, with that of the free weights added."""
+    return jax.tree.map(lambda s, d: d if s is None else d + s, step, direction, is_leaf=lambda leaf: leaf is None)
+
+
+@eqx.filter_jit
+def carried_step(fit: MapFit, direction: Any, change: Array, solver: MapSolver) -> tuple[Any, Array]:
+    r""":math:`d\theta`, what a change d of all weights adds to the free weights; and the residual of its system."""
     data = (fit.queries, fit.targets)
 
     def answers(params: Any) -> Array:
@@ -263,8 +277,7 @@ def carry(fit: MapFit, direction: Any, change: Float[Array, "query output"], sol
         answer = cg(product, -right, tol=accuracy, maxiter=2 * solver.products)[0]
     size = jnp.linalg.norm(right)
     residual = jnp.linalg.norm(product(answer) + right) / jnp.where(size > 0, size, jnp.ones_like(size))
-    step = eqx.combine(unravel(answer), jax.tree.map(jnp.zeros_like, direction))
-    return CarriedChange(jax.tree.map(lambda a, b: a + b, direction, step), residual)
+    return unravel(answer), residual
 
 
 def _objective(fit: MapFit, begin: Array, unravel: Any, solver: MapSolver) -> tuple[Any, Any, Array, Array]:
@@ -278,7 +291,7 @@ def _objective(fit: MapFit, begin: Array, unravel: Any, solver: MapSolver) -> tu
     return value_of, jax.grad(value_of), stiffness, first
 
 
-def curvature_along(curvature: GaussNewton, v: Array) -> Array:
+def curvature_along(curvature: Callable[[Array], Array], v: Array) -> Array:
     """Curvature along a vector; 1 if it is not positive."""
     bend = jnp.sum(v * curvature(v))
     return jnp.where(bend > 0, bend / jnp.maximum(jnp.sum(v**2), jnp.finfo(v.dtype).tiny), jnp.ones_like(bend))

@@ -20,6 +20,7 @@ from icllab.core.protocols import is_task
 from icllab.diagnostics.curvature.krylov import TraceEstimate, extreme_eigenvalues, spectral_measure
 from icllab.diagnostics.curvature.products import Curvature, EmpiricalFisher, GaussNewton, Hessian
 from icllab.diagnostics.sampling.sampled_losses import require_loss, sample_count, shape_of, vector_loss
+from icllab.diagnostics.singular.restricted import held, restricted_loss
 from icllab.diagnostics.singular.run_losses import network_loss
 
 DENSE = 1500  # largest number of parameters for a dense matrix
@@ -41,6 +42,7 @@ def hessian_spectrum(
     order: int = 64,
     threshold: float | None = None,
     dense: int = DENSE,
+    weights: Any = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Spectrum of a loss's Hessian: extreme eigenvalues, trace, rank and density.
@@ -60,6 +62,10 @@ def hessian_spectrum(
         order: Number of products for each probe.
         threshold: :math:`\theta`; None: the rounding error of the largest eigenvalue.
         dense: Largest number of parameters for a dense matrix, whose results are exact.
+        weights: Weights that the matrix is over, the others held, as in
+            :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient`; None: all. Of a large network take
+            one layer: a product takes some ten forward passes over ``data``, and there are ``probes`` times ``order``
+            of them, and about 40 for each eigenvalue.
         progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
             notebook.
 
@@ -77,6 +83,8 @@ def hessian_spectrum(
     Source: [Ghorbani19].
     """
     at, data, batch, loss, key = _located(loss, at, data, batch, key)
+    if weights is not None:
+        loss, at, _ = restricted_loss(loss, at, weights, data)
     require_loss(*vector_loss(loss, at, data))
     matrix = Hessian(loss, at, data, batch)
     return _spectrum(
@@ -97,6 +105,7 @@ def fisher_spectrum(
     order: int = 64,
     threshold: float | None = None,
     dense: int = DENSE,
+    weights: Any = None,
 ) -> xr.Dataset:
     r"""Spectrum of a Fisher matrix: of the samples' gradients, or of the model's own answers.
 
@@ -123,10 +132,14 @@ def fisher_spectrum(
         raise expected("data", "arrays with one leading axis of samples", None, "hessian_spectrum needs none")
     at, data, batch, loss, key = _located(loss, at, data, batch, key)
     if outputs is None:
+        if weights is not None:
+            loss, at, _ = restricted_loss(loss, at, weights, data)
         require_loss(*vector_loss(loss, at, data))
         matrix, kind = EmpiricalFisher(loss, at, data, batch), "empirical_fisher"
     else:
         sample_count(data)
+        if weights is not None:
+            outputs, at, _ = held(outputs, at, weights)
         answer, centre = vector_loss(outputs, at, data)
         z = shape_of("outputs", "a function of parameters and samples", answer.of, centre, data)
         shape_of("loss", "a function of outputs and samples", loss, z, data)

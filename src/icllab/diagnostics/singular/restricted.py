@@ -11,6 +11,7 @@ Source: [Wang24].
 Derived: docs/routing.md, Parts of a model.
 """
 
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -31,6 +32,16 @@ def restricted_loss(
     Raises:
         InputError: There are no such weights, or the loss does not depend on them.
     """
+    partial_loss, weights, part = held(loss, at, weights)
+    require_loss(*vector_loss(partial_loss, weights, data))
+    _require_effect(partial_loss, weights, data)
+    if isinstance(prior, Prior):
+        prior = Prior(*(field if isinstance(field, Real) else part(field) for field in vars(prior).values()))
+    return partial_loss, weights, prior
+
+
+def held(function: Any, at: Any, weights: Any) -> tuple[HeldLoss, Any, Callable[[Any], Any]]:
+    """A function of parameters as one of the selected weights, these at the point, and what selects them of a tree."""
     mask = _mask(at, weights)
 
     def part(tree: Any) -> Any:
@@ -38,12 +49,7 @@ def restricted_loss(
 
     entries = jax.tree.map(lambda chosen: None if isinstance(chosen, bool) else np.nonzero(chosen), mask)
     constants = jax.tree.map(lambda chosen, leaf: None if chosen is True else leaf, mask, at)
-    partial_loss, weights = HeldLoss(loss, constants, entries), part(at)
-    require_loss(*vector_loss(partial_loss, weights, data))
-    _require_effect(partial_loss, weights, data)
-    if isinstance(prior, Prior):
-        prior = Prior(*(field if isinstance(field, Real) else part(field) for field in vars(prior).values()))
-    return partial_loss, weights, prior
+    return HeldLoss(function, constants, entries), part(at), part
 
 
 def _entries(leaf: Any, chosen: Any) -> Any:

@@ -12,6 +12,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from icllab.models.networks.dense import Dense, product
+
 
 class WeightChange(eqx.Module):
     r"""A change of a dense layer :math:`x W + b`.
@@ -51,3 +53,34 @@ def best_change(inputs: Float[Array, "row inner"], target: Float[Array, "row out
         mean_in, mean_out = jnp.zeros_like(mean_in), jnp.zeros_like(mean_out)
     weight = jnp.linalg.lstsq(inputs - mean_in[None], target - mean_out[None])[0]
     return WeightChange(weight, mean_out - mean_in @ weight)
+
+
+class SplitDense(eqx.Module):
+    r"""A dense layer whose weights are split along directions of its inputs, :math:`x W + b = x W_\perp + (x B) C + b`.
+
+    The rows C are a subspace of few weights: a change of them is one of rank ``len(rows)`` at most, and acts on what
+    inputs have along B.
+
+    Attributes:
+        across: :math:`W_\perp = W - B C`.
+        basis: B, orthonormal columns.
+        rows: :math:`C = B^\top W`.
+        bias: b, or None.
+    """
+
+    across: Float[Array, "inner outer"]
+    basis: Float[Array, "inner rank"]
+    rows: Float[Array, "rank outer"]
+    bias: Float[Array, " outer"] | None
+
+    @classmethod
+    def from_dense(cls, layer: Dense, directions: Float[Array, "inner rank"]) -> "SplitDense":
+        """The same map as ``layer``, split along the span of some directions of its inputs."""
+        basis = jnp.linalg.qr(directions)[0]
+        rows = basis.T @ layer.weight
+        return cls(layer.weight - basis @ rows, basis, rows, layer.bias)
+
+    def __call__(self, x: Float[Array, "*rows inner"]) -> Float[Array, "*rows outer"]:
+        """The map of every row."""
+        y = product(x, self.across) + product(product(x, self.basis), self.rows)
+        return y if self.bias is None else y + jnp.broadcast_to(self.bias, y.shape)
