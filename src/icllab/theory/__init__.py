@@ -9,6 +9,7 @@ the parameter's name, the value and the range.
 from icllab.core.lazy import attach
 
 __all__ = [
+    "coopetition",
     "descent",
     "dmmse",
     "free_energy",
