@@ -16,6 +16,7 @@ __all__ = [
     "induction_landscape",
     "learning_coefficients",
     "linear_attention",
+    "memorisation_race",
     "preconditioners",
     "saddles",
     "superposition",

@@ -29,7 +29,9 @@ from icllab.theory.parameters import Array, Number, Numbers, plain, read
 Vectors = Any  # four numbers, and other sequences: `read` names everything else better than a type could
 
 NAMES = ("a", "b", "c", "d")
-_MECHANISMS = ((0, 1, 2), (3, 1, 2))
+_MECHANISMS = np.array([[0, 1, 2], [3, 1, 2]])
+_FIRST, _SECOND = [1, 0, 0], [2, 2, 1]  # the two other vectors of a mechanism, for each of its three
+_ENDS = [0, 3]  # a and d, of which both cost
 
 
 class Flow(NamedTuple):
@@ -203,32 +205,29 @@ def flow(
         weights = (_errors(x, squared, targets) + mu)[::-1]
         decay, drive = np.zeros(4), np.zeros(4)
         for weight, vectors in zip(weights, _MECHANISMS, strict=True):
-            for v in vectors:
-                rest = [u for u in vectors if u != v]
-                decay[v] += weight * squared[rest].prod()
-                drive[v] += weight * (x * targets)[rest].prod()
-        decay[[0, 3]] += alpha * squared[[3, 0]]
+            for total, part in ((decay, squared), (drive, x * targets)):
+                total[vectors] += weight * part[vectors][_FIRST] * part[vectors][_SECOND]
+        decay[_ENDS] += alpha * squared[_ENDS[::-1]]
         return np.concatenate([moving * (drive - decay * x), -moving * decay * r]) / dim
 
-    solution = solve_ivp(rate, (0.0, float(t[-1])), start, method="LSODA", t_eval=t, rtol=1e-9, atol=1e-12)
+    solution = solve_ivp(rate, (0.0, float(t[-1])), start, method="LSODA", t_eval=t, rtol=1e-8, atol=1e-11)
     if not solution.success:
         raise IclError(f"flow: expected an integration to t = {t[-1]:g}, got: {solution.message}")
     x, r = solution.y[:4].T, solution.y[4:].T
-    errors = [_errors(x_t, x_t**2 * targets + r_t**2, targets) for x_t, r_t in zip(x, r, strict=True)]
-    return Flow(t, x, r, np.array(errors))
+    return Flow(t, x, r, _errors(x, x**2 * targets + r**2, targets))
 
 
 def _errors(x: Array, squared: Array, targets: Array) -> Array:
-    """Errors of the two mechanisms, of overlaps, mean squares of the vectors and those of their targets."""
-    products = np.array([[part[list(m)].prod() for part in (squared, x * targets, targets)] for m in _MECHANISMS])
-    return products @ np.array([0.5, -1.0, 0.5])
+    """Errors [..., mechanism] of overlaps, mean squares of the vectors and those of their targets."""
+    whole, cross, null = (part[..., _MECHANISMS].prod(-1) for part in (squared, x * targets, targets))
+    return (whole - 2 * cross + null) / 2
 
 
 def _aligned(x: Array, targets: Array, floors: Array, alpha: float) -> tuple[float, Array]:
     """Loss and Hessian of the four overlaps, in the coordinates of vectors of unit mean square."""
     values, gradients, hessians = [], [], []
     for m in _MECHANISMS:
-        scale, product = targets[list(m)].prod(), x[list(m)].prod()
+        scale, product = targets[m].prod(), x[m].prod()
         slope, bend = np.zeros(4), np.zeros((4, 4))
         for i, v in enumerate(m):
             slope[v] = x[[u for u in m if u != v]].prod()
@@ -237,13 +236,13 @@ def _aligned(x: Array, targets: Array, floors: Array, alpha: float) -> tuple[flo
         values.append(scale / 2 * (product - 1) ** 2)
         gradients.append(scale * (product - 1) * slope)
         hessians.append(scale * (np.outer(slope, slope) + (product - 1) * bend))
-    first, second = np.array(values) + floors
+    first, second = values + floors
     cross = np.outer(*gradients)
     hessian = second * hessians[0] + first * hessians[1] + cross + cross.T
     strength, (a, d) = alpha * targets[0] * targets[3], x[[0, 3]]
     hessian[0, 0] += strength * d**2
     hessian[3, 3] += strength * a**2
-    hessian[0, 3] = hessian[3, 0] = hessian[0, 3] + 2 * strength * a * d
+    hessian[_ENDS, _ENDS[::-1]] += 2 * strength * a * d
     loss = first * second + strength / 2 * a**2 * d**2
     unit = np.sqrt(np.outer(targets, targets))
     return float(loss), hessian / unit
