@@ -45,9 +45,15 @@ class Sizes(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames=("sizes", "parts", "steps", "every"))
-def train(classes: Any, keys: Any, *, sizes: Sizes, parts: Parts, steps: int, every: int) -> dict[str, Any]:
-    """Curves of runs, one for each of ``classes`` and ``keys`` together, [run, record]: means over ``every`` steps."""
-    return jax.lax.map(lambda run: _run(*run, sizes, parts, steps, every), (classes, keys))
+def train(
+    classes: Any, keys: Any, *, sizes: Sizes, parts: Parts, steps: int, every: int, starts: Any = None
+) -> dict[str, Any]:
+    """Curves of runs, one for each of ``classes`` and ``keys`` together, [run, record]: means over ``every`` steps.
+
+    ``starts`` are keys of items, labels and weights at the start; prompts are those of ``keys`` in any case.
+    """
+    runs = classes, keys, keys if starts is None else starts
+    return jax.lax.map(lambda run: _run(*run, sizes, parts, steps, every), runs)
 
 
 def copy_logit(value: np.ndarray, match: np.ndarray, pairs: int) -> np.ndarray:
@@ -64,8 +70,9 @@ def crossing(time: np.ndarray, curve: np.ndarray, level: float) -> float:
     return float(np.interp(level, curve[k - 1 : k + 1], time[k - 1 : k + 1]))
 
 
-def _run(classes: Any, key: Any, sizes: Sizes, parts: Parts, steps: int, every: int) -> dict[str, Any]:
-    of_items, of_labels, of_weights, of_attention, of_prompts = jax.random.split(key, 5)
+def _run(classes: Any, key: Any, start: Any, sizes: Sizes, parts: Parts, steps: int, every: int) -> dict[str, Any]:
+    of_items, of_labels, of_weights, of_attention = jax.random.split(jax.random.fold_in(start, 0), 4)
+    of_prompts = jax.random.fold_in(key, 1)
     items = jax.random.normal(of_items, (MOST, sizes.dim))
     items = items / jnp.linalg.norm(items, axis=1, keepdims=True)
     order = jnp.where(jnp.arange(MOST) < classes, jax.random.uniform(of_labels, (MOST,)), 2.0)
