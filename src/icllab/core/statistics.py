@@ -1,5 +1,6 @@
-"""Means with their standard errors, the limit of a finite-size measurement, and where a curve rises or is least."""
+"""Means with their standard errors, limits of finite sizes, where a curve rises or is least, and a test of one mode."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -87,3 +88,64 @@ def lowest(points: Numbers, values: np.ndarray) -> np.ndarray:
     vertex = np.clip(-s / np.where(q > 0, 2 * q, np.inf), left, right)
     positions = np.where(lowest_at == inner, x[inner] + vertex, x[lowest_at])
     return np.where(np.isnan(y).any(-1), np.nan, positions)
+
+
+def dip(samples: np.ndarray) -> float:
+    r"""Hartigan's dip of samples: their distance from the nearest distribution of one mode.
+
+    .. math:: D = \min_U\sup_x|F_n(x)-U(x)|, \qquad U \text{ convex up to a mode and concave from there}
+
+    The interval of the mode shrinks to where the concave majorant of the steps of :math:`F_n` is farthest above their
+    convex minorant; the largest distance outside is that which no mode inside can mend. At least 1/(2n).
+
+    Args:
+        samples: At least two numbers that differ.
+    """
+    x, largest = np.sort(np.asarray(samples, dtype=float)), 1.0
+    low, high = 0, len(x) - 1
+    while True:
+        inside = np.arange(low, high + 1)
+        below, above = _hull(x, low, high, 1), _hull(x, low, high, -1)
+        minorant, majorant = np.interp(x[inside], x[below], below), np.interp(x[inside], x[above], above) + 1
+        k = inside[np.argmax(majorant - minorant)]
+        start = below[np.searchsorted(below, k, side="right") - 1]
+        end = above[np.searchsorted(above, k)]
+        if np.max(majorant - minorant) <= largest:
+            break
+        left, right = inside <= start, inside >= end
+        largest = max(largest, np.max((inside + 1 - minorant)[left]), np.max((majorant - inside)[right]))
+        if (low, high) == (start, end):
+            break
+        low, high = start, end
+    return float(largest / (2 * len(x)))
+
+
+def _hull(x: np.ndarray, low: int, high: int, sign: int) -> np.ndarray:
+    """Indices of the convex minorant (sign 1) or concave majorant (-1) of the points (x, index) from low to high."""
+    knots = [low]
+    for i in range(low + 1, high + 1):
+        while len(knots) > 1:
+            a, b = knots[-2:]
+            if sign * ((b - a) * (x[i] - x[a]) - (i - a) * (x[b] - x[a])) < 0:
+                break
+            knots.pop()
+        knots.append(i)
+    return np.array(knots)
+
+
+@functools.lru_cache(maxsize=8)
+def _uniform_dips(n: int, draws: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return np.sort([dip(rng.random(n)) for _ in range(draws)])
+
+
+def dip_p_value(samples: np.ndarray, draws: int = 1000) -> float:
+    """Probability that as many samples of a uniform distribution, the hardest of one mode, have as large a dip.
+
+    Args:
+        samples: At least two numbers that differ.
+        draws: Simulated samples of the uniform distribution, the same ones for each size.
+    """
+    null = _uniform_dips(len(np.asarray(samples)), draws)
+    larger = draws - np.searchsorted(null, dip(samples) - 1e-12)
+    return float((larger + 1) / (draws + 1))

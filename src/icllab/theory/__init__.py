@@ -9,6 +9,7 @@ the parameter's name, the value and the range.
 from icllab.core.lazy import attach
 
 __all__ = [
+    "coopetition",
     "descent",
     "dmmse",
     "free_energy",
@@ -16,6 +17,7 @@ __all__ = [
     "learning_coefficients",
     "linear_attention",
     "markov_pools",
+    "memorisation_race",
     "preconditioners",
     "saddles",
     "superposition",

@@ -1,0 +1,108 @@
+r"""Runs of equal settings near the threshold between memorising and context: some learn in context, others do not.
+
+The outcome of a run is the probability of the right label by the copy's logit alone, :math:`\sigma(wp)`: 1/2 where the
+context is not used. Whether outcomes have one mode is judged by Hartigan's dip, beside that of uniform samples of the
+same size: the dip of a distribution with one mode is larger in at most as many samples as the p-value says.
+"""
+
+import xarray as xr
+
+from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
+from icllab.core.statistics import dip_p_value
+from icllab.figures.curves import Panel, panels
+from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab.intervals import fraction
+
+FEWEST, MOST = 3, 36  # classes for each pair
+USED = 0.75  # probability of the right label
+DRAWS = 1000
+BIMODAL, UNIMODAL = 0.01, 0.05
+
+
+def check(dataset: xr.Dataset) -> list[Finding]:
+    """Two modes at the threshold, one mode with far fewer and far more classes, and which one."""
+    if dataset.sizes["classes_per_pair"] < 3:
+        return []
+    outcomes = dataset["copy_probability"].sortby("classes_per_pair")
+    used = fraction(outcomes > USED)
+    inner = abs(used.value[1:-1] - 0.5)
+    threshold = 1 + int(inner.argmin())
+    findings = checks.complete("threshold", "some runs use the context and some do not", float(inner.min()) < 0.35)
+    places = {"threshold": threshold, "fewest": 0, "most": -1}
+    p_values = {name: dip_p_value(outcomes[i].values, DRAWS) for name, i in places.items()}
+    for name, p in p_values.items():
+        side, bound = (checks.below, BIMODAL) if name == "threshold" else (checks.above, UNIMODAL)
+        error = (p * (1 - p) / DRAWS) ** 0.5
+        findings += side(
+            "bimodal" if name == "threshold" else "unimodal",
+            "p-value of one mode",
+            Estimate(p, error),
+            bound,
+            at={"classes": name},
+        )
+    few, many = (fraction((outcomes[i] > USED).drop_vars("classes_per_pair")) for i in (0, -1))
+    findings += checks.below("memorised", "fraction of runs that use the context, fewest classes", few, 0.25)
+    return findings + checks.above("in_context", "fraction of runs that use the context, most classes", many, 0.75)
+
+
+def figure(dataset: xr.Dataset):
+    """Outcomes of all runs, in order, a colour for each number of classes."""
+    ordered = dataset[["copy_probability"]].copy()
+    values = ordered["copy_probability"].transpose("classes_per_pair", "seed")
+    rank = xr.DataArray(values.copy(data=values.to_numpy().copy()))
+    rank.values.sort(axis=1)
+    ordered["copy_probability_line"] = rank
+    return panels(
+        ordered[["copy_probability_line"]],
+        [Panel(None, "copy_probability_line", ylim=(0.45, 1.05))],
+        x="seed",
+        hue="classes_per_pair",
+        line_x="seed",
+        over="none",
+    )
+
+
+claim = Claim(
+    title="Two outcomes of equal runs at the threshold",
+    sentence=(
+        "Runs that differ only in their seed end in two modes, in context or in weights, at the threshold number of "
+        "classes, and in one mode far from it."
+    ),
+    conditions=(
+        "The network of `race_of_memorising` with 32 pairs, attention that starts from N(0, 0.5²), 3 to 36 classes a "
+        "pair, 48 seeds. Two modes: a dip with a p-value below 0.01; one: above 0.05. Set on another key."
+    ),
+    sources=("Nguyen25",),
+    axes=(Axis("classes_per_pair", r"K/N", "classes over pairs of a prompt", above=0),),
+    quantities=(
+        Quantity("copy_probability", r"\sigma(wp)", "probability of the right label by the copy's logit alone"),
+        Quantity("start_match", r"\beta_0", "match of the attention at the start"),
+        Quantity("race_loss", "L", "loss at the end of the race", "nats"),
+    ),
+    static=("classes_per_pair",),
+    fixed={"pairs": 32, "dim": 63, "hidden": 128, "batch": 64, "rate": 0.5, "std": 0.5, "race": 12.0},
+    sizes={
+        "smoke": {"classes_per_pair": (10,), "seed": 2, "race": 1.0},
+        "small": {"classes_per_pair": (FEWEST, 9, 11, MOST), "seed": 48},
+        "medium": {"classes_per_pair": (FEWEST, 8, 9, 10, 11, 12, 24, MOST), "seed": Seeds(128, block=64)},
+    },
+    key=13,
+    controls={
+        "common": Control(
+            "runs share items, labels and weights at the start",
+            measure={"common": True},
+            axes={"classes_per_pair": (FEWEST, 9, MOST), "seed": tuple(range(32))},
+        ),
+        "mirrored": Control(
+            "few classes are many, and many few",
+            measure={"mirrored": True},
+            axes={"classes_per_pair": (FEWEST, 9, MOST), "seed": tuple(range(16))},
+        ),
+        "one_ratio": Control(
+            "every cell has the number of classes of the threshold",
+            measure={"ratio": 10.0},
+            axes={"classes_per_pair": (FEWEST, 9, MOST), "seed": tuple(range(32))},
+        ),
+    },
+)
