@@ -1,0 +1,35 @@
+"""When does an induction head come?
+
+Networks of two layers of attention are trained by SGD on items and labels of known classes, each class once in a
+context. Measured is the number of steps until accuracy on novel classes, whose labels the context alone has, is
+half-way from 1/N to 1. Training ends after 5000 steps; times that are longer are censored.
+"""
+
+from icllab.arena.phenomenon import Phenomenon, drawn_cells
+
+LEVELS = {
+    "pairs": (3, 4, 6, 8),
+    "batch": (32, 64, 128),
+    "dim": (21, 31, 47),
+    "start": (0.5, 1.0, 2.0),
+    "classes": (64, 512, 4096),
+    "zipf": (0.0, 1.0),
+}
+LABELS = 16
+
+phenomenon = Phenomenon(
+    value="training steps until the context's labels are used",
+    conditions={
+        "pairs": "N, item-label pairs of a context, which has 2N + 1 tokens",
+        "batch": "prompts of a step",
+        "dim": "D, dimension of items and labels",
+        "start": "factor of the second layer's queries and keys before training",
+        "classes": "K, number of classes",
+        "zipf": "exponent of the classes' frequencies",
+    },
+    cells=drawn_cells(LEVELS, count=40, key=1),
+    seeds=2,
+    held_out=13,
+    key=1,
+    sources=("Musat25", "Aoyama25", "Zucchet25", "Nguyen25", "Reddy24"),
+)
