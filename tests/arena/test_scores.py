@@ -56,18 +56,20 @@ def test_the_planted_theory_beats_every_null_and_an_unrelated_one_none(table):
 
 def test_scores_are_those_of_the_held_out_cells_with_censoring(table):
     declared, record = registry.phenomenon(table), registry.record(table)
-    row, terms = by_name(table)["along_x"], []
+    row, terms, nulls = by_name(table)["along_x"], [], []
     for i in np.flatnonzero(declared.is_held_out):
         mean = row.numbers["constant"] + row.numbers["wave"] * np.cos(0.8 * declared.cells[i]["x"])
-        law = norm(mean, row.numbers["scale"])
-        cell = [
-            law.logsf(np.log(value)) if censored else law.logpdf(np.log(value))
-            for value, censored in zip(record["value"].values[i], record["censored"].values[i], strict=True)
-        ]
-        terms.append(np.mean(cell))
+        pairs = list(zip(np.log(record["value"].values[i]), record["censored"].values[i], strict=True))
+        constant = registry.registered(table)["constant"]["numbers"]
+        laws = norm(mean, row.numbers["scale"]), norm(constant["constant"], constant["scale"])
+        for law, means in zip(laws, (terms, nulls), strict=True):
+            means.append(np.mean([law.logsf(log) if censored else law.logpdf(log) for log, censored in pairs]))
     assert record["censored"].values[declared.is_held_out].sum() > 1
-    expected = np.mean(terms), np.std(terms, ddof=1) / len(terms) ** 0.5
-    np.testing.assert_allclose(row.log_score, expected, rtol=1e-9)
+    error = np.std(terms, ddof=1) / len(terms) ** 0.5
+    np.testing.assert_allclose(row.log_score, (np.mean(terms), error), rtol=1e-9)
+    gains = np.array(terms) - nulls
+    error = np.std(gains, ddof=1) / len(gains) ** 0.5
+    np.testing.assert_allclose(row.differences["constant"], (gains.mean(), error), rtol=1e-9)
 
 
 def test_a_theory_that_differs_from_the_registered_one_has_no_score(table, tmp_path):
