@@ -33,8 +33,8 @@ def test_every_theory_has_a_score(table):
 def test_times_of_censored_training_are_its_end():
     dataset = registry.record("induction_head")
     censored = dataset["censored"].values == 1
-    assert (dataset["value"].values[censored] == 2500).all()
-    assert (dataset["value"].values[~censored] < 2500).all()
+    assert (dataset["value"].values[censored] == 2000).all()
+    assert (dataset["value"].values[~censored] < 2000).all()
     assert 0.02 < censored.mean() < 0.6
 
 

@@ -56,14 +56,19 @@ def log_scores(prediction: Prediction, value: np.ndarray, censored: np.ndarray) 
     return np.where(censored, survival, np.log1p(-q) + norm.logpdf(z) - np.log(s))
 
 
+def distribution(prediction: Prediction, value: np.ndarray) -> np.ndarray:
+    """The probability of at most each value, [cell, seed]."""
+    m, s, q = prediction.arrays(len(value))
+    return (1 - q) * norm.cdf((np.log(value) - m) / s)
+
+
 def coverage(prediction: Prediction, value: np.ndarray, censored: np.ndarray, level: float) -> np.ndarray:
     r"""Whether each value lies in the central interval of a probability, [cell, seed].
 
     Of a censored value, the probability that it does, given that it is larger: the share of :math:`[F(v), 1]` within
     :math:`[\frac{1 - p}2, \frac{1 + p}2]`.
     """
-    m, s, q = prediction.arrays(len(value))
-    below = (1 - q) * norm.cdf((np.log(value) - m) / s)
+    below = distribution(prediction, value)
     low, high = (1 - level) / 2, (1 + level) / 2
     with np.errstate(invalid="ignore"):
         share = np.clip(high - np.maximum(low, below), 0.0, None) / np.maximum(1 - below, np.finfo(float).tiny)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icllab.arena.phenomenon import Phenomenon
-from icllab.arena.prediction import Prediction
+from icllab.arena.prediction import Prediction, distribution
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
 from icllab.core.files import disk_faults, write_atomically
 from icllab.lab.records import data_digest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 TABLES, NULLS = Path(__file__).with_name("tables"), Path(__file__).with_name("nulls")
-SAME = 0.01  # of the scale: how far a fit here may be from the registered one, on the training part
+SAME = 0.005  # of probability, of each value of the training part: how far a fit may be from the registered one
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -179,12 +179,9 @@ def refusal(theory: Theory, entry: Mapping[str, Any] | None, train: "xr.Dataset"
         return "changed since it was registered"
     if entry["train"] != data_digest(train):
         return "registered with another training part"
-    here, then = (
-        theory.predict(numbers, train).arrays(train.sizes["cell"])
-        for numbers in (fitted(theory, train), entry["numbers"])
-    )
-    off = max(np.abs((here[0] - then[0]) / then[1]).max(), np.abs(np.log(here[1] / then[1])).max())
-    return "" if max(off, np.abs(here[2] - then[2]).max()) < SAME else "registered numbers are not those of the fit"
+    numbers = fitted(theory, train), entry["numbers"]
+    here, then = (distribution(theory.predict(fit, train), train["value"].values) for fit in numbers)
+    return "" if np.abs(here - then).max() < SAME else "registered numbers are not those of the fit"
 
 
 def fitted(theory: Theory, train: "xr.Dataset") -> dict[str, Any]:

@@ -11,9 +11,9 @@ from icllab.claims.induction import _networks
 from icllab.claims.induction.initial_weights.measure import with_attention_scaled
 from icllab.core.statistics import first_rise
 
-LAST = 2500  # steps; a later time is censored
+LAST = 2000  # steps; a later time is censored
 CHUNK, BETWEEN = 500, 50  # steps of one training, after which a network that has learned stops; steps between tests
-RATE, PROMPTS = 0.25, 256  # at rates from 0.5 on units of the classifier die
+RATE, PROMPTS = 0.2, 256  # at rates from 0.5 on units of the classifier die
 
 
 def measure(cell: Mapping[str, float], seeds: Sequence[int]) -> list[tuple[float, bool]]:

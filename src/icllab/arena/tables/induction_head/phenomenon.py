@@ -2,19 +2,14 @@
 
 Networks of two layers of attention are trained by SGD on items and labels of known classes, each class once in a
 context. Measured is the number of steps until accuracy on novel classes, whose labels the context alone has, is
-half-way from 1/N to 1. Training ends after 2500 steps; times that are longer are censored.
+half-way from 1/N to 1. Training ends after 2000 steps; times that are longer are censored.
 """
 
 from icllab.arena.phenomenon import Phenomenon, drawn_cells
 
-LEVELS = {
-    "pairs": (3, 4, 6, 8),
-    "batch": (32, 64),
-    "dim": (23, 47),
-    "start": (0.6, 1.0, 1.7),
-    "classes": (64, 1024),
-    "zipf": (0.0, 1.0),
-}
+PAIRS = (2, 3, 4, 6)
+SIZES = {"batch": (24, 48), "dim": (20, 40), "classes": (128, 1024)}
+REST = {"start": (0.6, 1.0, 1.6), "zipf": (0.0, 1.0)}
 LABELS = 16
 
 phenomenon = Phenomenon(
@@ -27,9 +22,15 @@ phenomenon = Phenomenon(
         "classes": "K, number of classes",
         "zipf": "exponent of the classes' frequencies",
     },
-    cells=drawn_cells(LEVELS, count=32, key=1),
-    seeds=2,
-    held_out=10,
+    # Networks of one size share a compilation: three sizes for each N, and three combinations of the rest for each.
+    cells=[
+        {"pairs": pairs, **sizes, **rest}
+        for pairs in PAIRS
+        for i, sizes in enumerate(drawn_cells(SIZES, count=3, key=pairs))
+        for rest in drawn_cells(REST, count=3, key=10 * pairs + i)
+    ],
+    seeds=1,
+    held_out=12,
     key=1,
     sources=("Musat25", "Aoyama25", "Zucchet25", "Nguyen25", "Reddy24"),
 )
