@@ -15,7 +15,7 @@ LAYERS = (
     ("diagnostics", "figures"),
     ("lab",),
     ("claims",),
-    ("page",),
+    ("arena", "page"),
     ("cli",),
 )
 WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics", "claims")
@@ -55,7 +55,7 @@ def picture():
     from icllab.figures import style
 
     columns = {"algorithms": 1.3, "models": 4.6, "theory": 8.0, "constructions": 2.9, "training": 6.1}
-    columns |= {"diagnostics": 1.3, "figures": 8.7}
+    columns |= {"diagnostics": 1.3, "figures": 8.7, "arena": 2.9, "page": 7.1}
     with style.context():
         figure = Figure(figsize=(6.2, 4.2), layout="constrained")
         axes = figure.subplots()

@@ -10,7 +10,7 @@ import pytest
 
 import icllab
 
-ROOMS = {m.name for m in pkgutil.iter_modules(icllab.__path__) if m.ispkg} - {"claims", "cli", "page"}
+ROOMS = {m.name for m in pkgutil.iter_modules(icllab.__path__) if m.ispkg} - {"arena", "claims", "cli", "page"}
 CONTRACT = {
     "": ["run", "check", "draw", "recorded", "open", "cite", "export", "fit", "ensemble"],
     ".core.prompt": ["Prompt", "RegressionPrompt", "TokenPrompt", "ItemLabelPrompt"],

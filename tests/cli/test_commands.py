@@ -43,6 +43,8 @@ NOT_LOADED_BY = {
     "theory wishart.stieltjes q=1 kappa=2": {"jax", "xarray", "matplotlib"},
     "list": {"jax"},
     "cite asymptotics/double_descent": {"jax"},
+    "arena": {"jax", "matplotlib"},
+    "arena depth_error": {"jax", "matplotlib"},
 }
 
 
@@ -79,7 +81,7 @@ def test_completion_installs(tmp_path, icl):
 def test_help_and_version(icl):
     status, out, _ = icl("--help")
     assert status == 0
-    for command in ("demo", "list", "run", "check", "draw", "theory", "cite", "export", "doctor"):
+    for command in ("demo", "list", "run", "check", "draw", "theory", "cite", "export", "arena", "doctor"):
         assert command in out
         assert "--json" in icl(command, "--help")[1]
     assert icl("--version") == (0, "icl-lab 0.3.0\n", "")

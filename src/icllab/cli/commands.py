@@ -51,6 +51,12 @@ def _formula_names(context: Any) -> Iterable[tuple[str, str]]:
     return [(formula.name, formula.summary) for formula in formulas.listing().values()]
 
 
+def _table_names(context: Any) -> Iterable[tuple[str, str]]:
+    from icllab.arena import registry
+
+    return [(name, registry.title(name)) for name in registry.tables()]
+
+
 Size: TypeAlias = Literal["smoke", "small", "medium", "full"]
 Precision: TypeAlias = Literal["float32", "float64", "bfloat16"]
 Claim: TypeAlias = Annotated[str, Parameter(help="A claim, as `icl list` names it.", completer=_claim_names)]
@@ -300,6 +306,28 @@ def export(
 
 
 @app.command(sort_key=11)
+def arena(
+    table: Annotated[
+        str | None,
+        Parameter(help="A table, such as induction_head; all are listed without.", completer=_table_names),
+    ] = None,
+    /,
+    *,
+    theories: Annotated[
+        Path | None, Parameter(help="A folder with theories of your own, each a file with `fit` and `predict`.")
+    ] = None,
+    register: Annotated[
+        bool, _switch("Fit and register the theories whose source is not registered; nothing is scored.")
+    ] = False,
+    options: Common = COMMON,
+) -> Report:
+    """Score theories of a phenomenon on measurements that they were not fitted to."""
+    from icllab.cli import scoring
+
+    return scoring.arena(table, theories, register)
+
+
+@app.command(sort_key=12)
 def doctor(*, options: Folders = FOLDERS) -> Report:
     """Examine the installation: versions, devices, disk."""
     from icllab.cli import environment

@@ -1,0 +1,89 @@
+"""Scores on the held-out part: log density, coverage, and paired differences from the null theories."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from icllab.arena import registry
+from icllab.arena.prediction import coverage, log_scores
+
+LEVELS = (0.5, 0.9)  # probabilities of central intervals
+CONFIDENCE = 0.95  # that a difference from a null theory is positive, one-sided
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a theory is worth on the held-out cells; means over cells with their standard errors.
+
+    Attributes:
+        theory: Its name.
+        title: What it says.
+        null: Whether it is one of the null theories.
+        refused: Why it has no score; empty if it has one.
+        late: Whether held-out values had been measured when it was registered.
+        numbers: The registered fitted numbers.
+        log_score: Mean log density in nats, of the logarithm of the value, and its error.
+        coverage: Probability of a central interval -> fraction of values within, and its error.
+        differences: Null theory -> log score minus that of the null, and the error of the paired difference.
+        beats: The null theories that it beats: the difference is positive with 95 % confidence.
+    """
+
+    theory: str
+    title: str
+    null: bool
+    refused: str = ""
+    late: bool = False
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    log_score: tuple[float, float] = (np.nan, np.nan)
+    coverage: Mapping[float, tuple[float, float]] = field(default_factory=dict)
+    differences: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    beats: tuple[str, ...] = ()
+
+
+def score_theories(table: str | Path, own: str | Path | None = None) -> list[Score]:
+    """Scores of the theories of a table on its held-out part, the best first; those without a score come last.
+
+    Args:
+        table: Name of a table, or a folder with a ``phenomenon.py``.
+        own: A folder with theories of the user's.
+
+    Raises:
+        CellsMissing: Not all cells are measured.
+    """
+    dataset = registry.record(table)
+    registry.require_measured(table, dataset, "all cells")
+    train, held_out = registry.phenomenon(table).parts(dataset)
+    value, censored = held_out["value"].values, held_out["censored"].values.astype(bool)
+    conditions = held_out.drop_vars(["value", "censored"])
+    entries, rows, by_cell = registry.registered(table, own), {}, {}
+    for name, theory in registry.theories(table, own).items():
+        entry = entries.get(name)
+        if refused := registry.refusal(theory, entry, train):
+            rows[name] = {"title": theory.title, "null": theory.null, "refused": refused}
+            continue
+        assert entry is not None
+        prediction = theory.predict(entry["numbers"], conditions)
+        by_cell[name] = log_scores(prediction, value, censored).mean(1)
+        within = {level: _mean(coverage(prediction, value, censored, level).mean(1)) for level in LEVELS}
+        rows[name] = {"title": theory.title, "null": theory.null, "late": entry["late"]}
+        rows[name] |= {"numbers": entry["numbers"], "log_score": _mean(by_cell[name]), "coverage": within}
+    nulls = {name: terms for name, terms in by_cell.items() if rows[name]["null"]}
+    for name, terms in by_cell.items():
+        rows[name] |= compared(terms, {null: row for null, row in nulls.items() if null != name})
+    order = sorted(rows, key=lambda name: (bool(rows[name].get("refused")), -rows[name].get("log_score", (0.0,))[0]))
+    return [Score(name, **rows[name]) for name in order]
+
+
+def compared(terms: np.ndarray, nulls: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Differences of a theory's log scores, one for each cell, from those of null theories, and which it beats."""
+    differences = {null: _mean(terms - row) for null, row in nulls.items()}
+    bound = student.ppf(CONFIDENCE, len(terms) - 1)
+    return {"differences": differences, "beats": tuple(n for n, (gain, se) in differences.items() if gain > bound * se)}
+
+
+def _mean(terms: np.ndarray) -> tuple[float, float]:
+    return float(terms.mean()), float(terms.std(ddof=1) / np.sqrt(len(terms)))

@@ -1,0 +1,1 @@
+"""Measured phenomena, each with theories of it."""

@@ -1,0 +1,119 @@
+"""The tables that ship: complete records, registered theories, and what single theories state."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from arena import planted
+
+from icllab.arena import registry, score_theories
+from icllab.core import sources
+from icllab.core.errors import InputError
+from icllab.lab import records
+from icllab.theory import descent, rotated_covariances
+
+SCRIPT = Path(__file__).parents[2] / "bench" / "arena.py"
+
+
+@pytest.mark.parametrize("table", registry.tables())
+def test_every_theory_has_a_score(table):
+    phenomenon, dataset = registry.phenomenon(table), registry.record(table)
+    assert np.isfinite(dataset["value"]).all()
+    assert (dataset["value"] > 0).all()
+    assert set(np.unique(dataset["censored"])) <= {0.0, 1.0}
+    assert all(sources.reference(key) for key in phenomenon.sources)
+    rows = score_theories(table)
+    assert [row.theory for row in rows if row.refused] == []
+    assert all(row.late == phenomenon.published for row in rows)
+    assert len({row.title for row in rows}) == len(rows)
+    assert sum(row.null for row in rows) == 3
+
+
+def test_times_of_censored_training_are_its_end():
+    dataset = registry.record("induction_head")
+    censored = dataset["censored"].values == 1
+    assert (dataset["value"].values[censored] == 2000).all()
+    assert (dataset["value"].values[~censored] < 2000).all()
+    assert 0.02 < censored.mean() < 0.6
+
+
+def test_errors_of_depth_are_those_of_the_claim():
+    dataset = registry.record("depth_error")
+    recorded = records.data("descent/depth_needs_rotation", "small")["test_loss"]
+    assert dataset["value"].size == recorded.size
+    np.testing.assert_allclose(np.sort(dataset["value"].values.ravel()), np.sort(recorded.values.ravel()), rtol=1e-12)
+    cell = {"dim": 12.0, "layers": 4.0, "alpha": 24.0, "rotates": 1.0, "shared": 1.0}
+    i = registry.phenomenon("depth_error").cells.index(cell)
+    expected = recorded.sel(dim=12, layers=4, alpha=24.0, setting="rotated, one matrix")
+    np.testing.assert_allclose(dataset["value"].values[i], expected.values)
+
+
+def location(table, theory, numbers, **conditions):
+    """The location that a theory predicts of one cell."""
+    row = registry.record(table).isel(cell=[0])
+    row = row.assign_coords({name: ("cell", [float(value)]) for name, value in conditions.items()})
+    (m,), _, _ = registry.theories(table)[theory].predict(numbers, row).arrays(1)
+    return float(m[0])
+
+
+def test_theories_of_the_induction_head_state_their_laws():
+    table, at = "induction_head", {"pairs": 4, "batch": 32, "dim": 23, "start": 1.0, "classes": 64, "zipf": 0.0}
+
+    def ratio(theory, numbers, **changes):
+        numbers = {"constant": 0.0, "scale": 1.0, **numbers}
+        return np.exp(location(table, theory, numbers, **at | changes) - location(table, theory, numbers, **at))
+
+    assert np.isclose(ratio("quadratic_length", {}, pairs=8), (17 / 9) ** 2)
+    assert np.isclose(ratio("tokens", {}, batch=128), 1 / 2)
+    assert np.isclose(ratio("tokens", {}, pairs=8), (9 / 17) ** 0.5)
+    steps = np.exp(location(table, "tokens_as_published", {"scale": 1.0}, **at))
+    assert np.isclose(steps * 32 * 9, 10**5.7 * (32 * 9) ** 0.5)  # tokens
+    powers = {"length": 2.0, "dim": 0.5, "repetition": -1.0}
+    assert np.isclose(ratio("sparse_attention", powers, pairs=8, dim=92), (17 / 9) ** 2 * 2)
+    assert np.isclose(ratio("sparse_attention", powers, classes=256), 4.0)
+    assert ratio("sparse_attention", powers, zipf=1.0) < 0.3
+    assert np.isclose(ratio("saddle_escape", {"kappa": 3.0}, start=0.5), 1 + 2 * np.log(2) / 3)
+    h4, h8 = 3 / 5 / (4 * 9), 7 / 9 / (8 * 17)  # (N - 1) y / N(2N + 1) with y = 1/(N + 1)
+    assert np.isclose(ratio("saddle_escape", {"kappa": 3.0}, pairs=8), h4 / h8)
+    assert ratio("landscape_flow", {"factor": 0.5}, start=0.5) > 1 > ratio("landscape_flow", {"factor": 0.5}, start=2.0)
+
+
+def test_a_race_is_lost_with_few_classes():
+    theory, row = registry.theories("induction_head")["race"], registry.record("induction_head").isel(cell=[0, 0, 0])
+    numbers = {"time": 7.0, "scale": 0.5, "threshold": np.log(256) - np.log(4) / 0.7, "width": 0.5}
+    row = row.assign_coords(pairs=("cell", [4.0] * 3), classes=("cell", [64.0, 256.0, 1024.0]))
+    _, _, never = theory.predict(numbers, row).arrays(3)
+    np.testing.assert_allclose(never[:, 0], [16 / 17, 1 / 2, 1 / 17])
+
+
+def test_theories_of_depth_state_their_errors():
+    table, at = "depth_error", {"dim": 6, "layers": 2, "alpha": 4.0}
+    limit = rotated_covariances.free_steps(np.ones(1), alpha=4.0, layers=2).loss
+    numbers = {"scale": 1.0, "correction": 0.6}
+    fixed, rotates = {"rotates": 0, "shared": 0}, {"rotates": 1, "shared": 0}
+    assert np.isclose(location(table, "isotropic_limit", numbers, **at, **rotates), np.log(limit))
+    assert np.isclose(location(table, "rotated_limit", numbers, **at, **fixed), np.log(limit))
+    assert location(table, "rotated_limit", numbers, **at, **rotates) > np.log(limit) + 1
+    assert np.isclose(location(table, "corrected_limit", numbers, **at, **fixed), np.log(limit) + 0.1)
+    exact = descent.free_steps(dim=6, length=24, layers=2).loss / 6
+    assert np.isclose(location(table, "best_steps", numbers, **at, **fixed), np.log(exact))
+    assert np.isclose(location(table, "equal_contractions", numbers, **at, **fixed), 2 * np.log(7 / 31))
+
+
+def test_held_out_cells_are_measured_only_after_registration(tmp_path):
+    spec = importlib.util.spec_from_file_location("bench_arena", SCRIPT)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    table = planted.table(tmp_path / "planted")
+    assert len(bench.missing(table, False)) == 26
+    planted.measure(table, held_out=False)
+    assert bench.missing(table, False) == []
+    assert len(bench.missing(table, True)) == 14
+    with pytest.raises(InputError, match="--held-out: expected theories that are registered, these are not: along_x"):
+        bench.require_registered(table)
+    registry.register(table)
+    bench.require_registered(table)
+    (table / "theories" / "along_y.py").write_text(planted.THEORY.format(name="y") + "# changed\n")
+    with pytest.raises(InputError, match=r"these are not: along_y$"):
+        bench.require_registered(table)

@@ -1,0 +1,83 @@
+"""``icl arena``: tables, scores, registration, and their exit statuses."""
+
+import pytest
+from arena import planted
+from faults.processes import strictly
+
+from icllab.arena import registry
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return planted.finished(tmp_path_factory.mktemp("planted") / "planted")
+
+
+def test_tables_are_listed(icl):
+    status, out, _ = icl("arena")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == list(registry.tables())
+    rows = strictly(icl("arena", "--json")[1])["tables"]
+    assert all(row["theories"] >= 2 and row["held_out"] < row["cells"] for row in rows)
+    assert "induction_head" in icl("__complete", "arena", "ind")[1].split()
+
+
+def test_scores_are_a_table_within_80_columns(table, icl, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = icl("arena", table)
+    assert status == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    row = {line.split()[0]: line for line in lines[3:]}
+    assert row["along_x"].endswith("every null")
+    assert row["along_y"].endswith("no null")
+    assert row["constant"].endswith("(null)")
+    data = strictly(icl("arena", table, "--json")[1])
+    assert next(score["theory"] for score in data["scores"]) == "along_x"
+    assert data["held_out"] == 14
+
+
+def test_a_theory_of_the_users_own_is_registered_and_then_scored(table, tmp_path, icl):
+    (tmp_path / "mine.py").write_text(planted.THEORY.format(name="x"))
+    status, out, _ = icl("arena", table, "--theories", tmp_path)
+    assert (status, "mine: not registered" in out) == (3, True)
+    assert icl("arena", table, "--theories", tmp_path, "--register")[1] == "registered: mine\n"
+    status, out, _ = icl("arena", table, "--theories", tmp_path)
+    assert status == 0
+    assert "mine *" in out
+    assert out.endswith("* registered late: held-out values had been measured\n")
+    (tmp_path / "mine.py").write_text(planted.THEORY.format(name="y"))
+    status, out, _ = icl("arena", table, "--theories", tmp_path)
+    assert (status, "mine: changed since it was registered" in out) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["induction_hed"], "unknown table 'induction_hed'; did you mean 'induction_head'?"),
+        (["--register"], "expected a table beside --theories or --register"),
+        (["induction_head", "--theories", "nowhere", "--register"], "--theories: expected a folder, got 'nowhere'"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, icl):
+    status, out, error = icl("arena", *words)
+    assert (status, out) == (2, "")
+    assert message in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "expected functions `fit(train)` and `predict(numbers, conditions)`"),
+        (
+            "def fit(train):\n    return {'a': float('nan')}\n\ndef predict(numbers, cells):\n    return (0, 1, 0)\n",
+            "numbers",
+        ),
+        ("import nowhere\n", "expected a file that imports, got ModuleNotFoundError"),
+    ],
+)
+def test_a_theory_that_is_none_is_one_line(table, tmp_path, text, message, icl):
+    (tmp_path / "mine.py").write_text(text)
+    status, out, error = icl("arena", table, "--theories", tmp_path, "--register")
+    assert (status, out) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
