@@ -17,6 +17,7 @@ __all__ = [
     "linear_attention",
     "preconditioners",
     "saddles",
+    "strategy_odds",
     "superposition",
     "wishart",
 ]
