@@ -51,6 +51,7 @@ from icllab.tasks import (
     LabelRelations,
     LinearRegression,
     MarkovChain,
+    MarkovPool,
     Mixture,
     NetworkRegression,
     PeriodicStrings,
@@ -156,6 +157,8 @@ TASKS = {
     "periodic_strings": lambda: PeriodicStrings(vocabulary=9, shortest=2, longest=4, tokens=7, held_out=1),
     "markov_chain": lambda: MarkovChain.init(vocabulary=3, tokens=6, key=KEY),
     "higher_order_chain": _chain,
+    "markov_pool": lambda: MarkovPool.init(chains=4, vocabulary=3, tokens=6, key=KEY),
+    "urns": lambda: MarkovPool(3, 6, 0, 0.5),
     "string_programs": lambda: StringPrograms.init(
         functions=3, symbols=3, lengths=(1, 3), programs=((0,), (2, 1), (1,)), noise=0.2, by_data=True, key=KEY
     ),
@@ -265,7 +268,8 @@ MODELS = {name: once(build) for name, build in MODELS.items()}
 
 # What is no regression has prompts of its own.
 _ITEMS = ("item_label_network", "minimal_head", "transformer_items", "transformer_joined_items")
-TASK_OF = dict.fromkeys(_ITEMS, "item_label") | {"n_gram": "higher_order_chain"}
+_COUNTS = ("pool_posterior", "dirichlet_counts", "dirichlet_counts_of_pairs")
+TASK_OF = dict.fromkeys(_ITEMS, "item_label") | dict.fromkeys(_COUNTS, "markov_pool") | {"n_gram": "higher_order_chain"}
 
 
 def task_of(name):
@@ -309,6 +313,9 @@ PREDICTORS = {
     "repaired_process": lambda: algorithms.RepairedProcess(0.1, kernel="relu", temperature=1.0),
     "softmax_limit": lambda: algorithms.SoftmaxLimit(0.1),
     "n_gram": lambda: algorithms.NGram.knowing(_chain()),
+    "pool_posterior": lambda: algorithms.PoolPosterior.bigrams(TASKS["markov_pool"]()),
+    "dirichlet_counts": lambda: algorithms.DirichletCounts(1.0, 3, 0),
+    "dirichlet_counts_of_pairs": lambda: algorithms.DirichletCounts(0.5, 3, 1),
     "discrete_mmse": lambda: algorithms.bayes_optimal(_pool_task()),
     "sklearn": _neighbours,
     "sklearn_last": lambda: _neighbours("last"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from icllab.algorithms.label_maps import LabelMap
     from icllab.algorithms.least_squares import Lasso, LeastSquares, PrincipalComponentRegression, Ridge
+    from icllab.algorithms.markov_pools import DirichletCounts, PoolPosterior, markov_strategies
     from icllab.algorithms.ngrams import NGram
     from icllab.algorithms.trained_network import TrainedNetwork
 

@@ -29,7 +29,18 @@ _KINDS = {
 }
 _POINTWISE = {"count", "flag", "list", "phase"}  # they do not broadcast
 _MATRICES = ("matrices", "preconditioner")  # what no list of numbers can be
-_ANSWERS = ("float", "Number", "Array", "Estimate", "LearningCoefficient", "Steps", "Search", "Optimum", "Flow")
+_ANSWERS = (
+    "float",
+    "Number",
+    "Array",
+    "Estimate",
+    "LearningCoefficient",
+    "Steps",
+    "Search",
+    "Optimum",
+    "Flow",
+    "Levels",
+)
 # How a value of a kind is typed, where that is not a number.
 _HOW = {
     "number": "",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from icllab.tasks.item_label import ItemLabel, PromptMixture
     from icllab.tasks.label_relations import LabelRelations
     from icllab.tasks.linear_regression import LinearRegression
+    from icllab.tasks.markov_pool import MarkovPool
     from icllab.tasks.mixture import Mixture
     from icllab.tasks.periodic_strings import PeriodicStrings
     from icllab.tasks.random_functions import NetworkRegression, RandomFunctionRegression, TreeRegression

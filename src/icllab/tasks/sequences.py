@@ -175,6 +175,13 @@ def stationary(matrix: Float[np.ndarray, "state state"]) -> Float[np.ndarray, " 
     return solution / solution.sum()
 
 
+def stationary_start(matrix: Float[Array, "state state"]) -> Float[Array, " state"]:
+    """The stationary distribution as an array, by linear equations that can be traced."""
+    size = matrix.shape[0]
+    system = jnp.eye(size, dtype=matrix.dtype) - matrix.T + 1
+    return jnp.linalg.solve(system, jnp.ones(size, matrix.dtype))
+
+
 def draw(below: Float[Array, " state"], height: Float[Array, ""]) -> Int[Array, ""]:
     """A draw by the inverse of a distribution function, from a number uniform on [0, 1)."""
     return jnp.minimum(jnp.sum(below <= height * below[-1]), below.shape[0] - 1)
@@ -252,12 +259,6 @@ class MarkovChain(AbstractSequences):
             following = draw(below[state], height)
             return following, following
 
-        first = draw(jnp.cumsum(self._start()), u[0])
+        first = draw(jnp.cumsum(stationary_start(jnp.asarray(self.transition, float))), u[0])
         tail = jax.lax.scan(step, first, u[1:])[1]
         return TokenPrompt(jnp.append(first, tail))
-
-    def _start(self) -> Array:
-        """The stationary distribution as an array, by linear equations that can be traced."""
-        size, matrix = self.vocabulary, jnp.asarray(self.transition, float)
-        system = jnp.eye(size, dtype=matrix.dtype) - matrix.T + 1
-        return jnp.linalg.solve(system, jnp.ones(size, matrix.dtype))

@@ -15,6 +15,7 @@ __all__ = [
     "induction_landscape",
     "learning_coefficients",
     "linear_attention",
+    "markov_pools",
     "preconditioners",
     "saddles",
     "strategy_odds",
