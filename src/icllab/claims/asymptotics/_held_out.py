@@ -16,6 +16,8 @@ from icllab.theory import strategy_odds
 Array = np.ndarray
 LogOdds = Callable[["Known", Array], Array]
 _BOUND = 30.0  # of log odds in a fit: beyond it the probability is 0 or 1, without a gradient
+_LARGEST = 3.0  # logarithm of beta: larger powers of bits overflow
+_LEAST_SPREAD = 1e-3  # of predictive distributions
 _CODE = 4000.0  # bits of the program of either predictor, about 500 bytes
 
 
@@ -35,13 +37,18 @@ class Theory(NamedTuple):
     starts: tuple[tuple[float, float, float], ...]
 
 
-def _posterior(known: Known, numbers: Array) -> Array:
+def _posterior(known: Known, numbers: Array, code: float = _CODE) -> Array:
     growth, log_beta, log_gamma = numbers
-    bits = strategy_odds.pool_bits(known.tasks, dim=known.dim, code=_CODE)
-    fitted = {"growth": growth, "beta": np.exp(log_beta), "gamma": np.exp(log_gamma)}
+    bits = strategy_odds.pool_bits(known.tasks, dim=known.dim, code=code)
+    fitted = {"growth": growth, "beta": np.exp(min(log_beta, _LARGEST)), "gamma": np.exp(log_gamma)}
     return strategy_odds.posterior(
-        known.steps, loss_gap=known.gap, memorising_bits=bits, generalising_bits=_CODE, **fitted
+        known.steps, loss_gap=known.gap, memorising_bits=bits, generalising_bits=code, **fitted
     )
+
+
+def _pool_alone(known: Known, numbers: Array) -> Array:
+    """The same with programs of no bits."""
+    return _posterior(known, numbers, code=0.0)
 
 
 def _free_energy(known: Known, numbers: Array) -> Array:
@@ -65,11 +72,12 @@ def _race(known: Known, numbers: Array) -> Array:
 
 THEORIES = {
     "posterior": Theory(_posterior, ((0.5, -1.5, 0.0), (0.3, -1.0, 2.0), (0.7, -0.7, 0.0), (0.1, -2.0, 3.0))),
+    "pool alone": Theory(_pool_alone, ((0.3, -1.9, 2.0), (0.5, -1.5, 1.0), (0.7, -1.0, 0.0), (0.1, -2.5, 3.0))),
     "free energy": Theory(_free_energy, ((0.5, -3.0, 0.0), (0.3, -4.0, 2.0), (0.8, -2.0, 0.0), (0.1, -6.0, 3.0))),
     "boundary": Theory(_boundary, ((4.0, 1.0, 0.0), (6.0, 0.5, 1.0), (2.0, 2.0, 0.5), (6.0, 0.0, 1.0))),
     "race": Theory(_race, ((3.0, 5.0, 0.0), (1.0, 3.0, 0.0), (5.0, 7.0, -0.7), (3.0, 8.0, 0.7))),
 }
-"""The formula under test first, then its rivals."""
+"""The formula under test first, then a variant of it, then its rivals."""
 NULLS = ("constant", "nearest")
 
 
@@ -87,7 +95,7 @@ def fit(name: str, known: Known, measured: Array, starts: Sequence[Array | tuple
 
     bounds = 20.0  # of every number: powers and logarithms
     fits = [
-        least_squares(residuals, start, bounds=(-bounds, bounds), x_scale="jac")
+        least_squares(residuals, start, bounds=(-bounds, bounds), x_scale="jac", xtol=1e-5, ftol=1e-7)
         for start in starts or THEORIES[name].starts
     ]
     return min(fits, key=lambda result: result.cost).x
@@ -163,9 +171,10 @@ def _row(
 
 
 def _explained(predicted: Array, measured: Array) -> float:
-    return float(1 - np.sum((measured - predicted) ** 2) / np.sum((measured - measured.mean()) ** 2))
+    variance = max(float(np.mean((measured - measured.mean()) ** 2)), _LEAST_SPREAD**2)
+    return 1 - float(np.mean((measured - predicted) ** 2)) / variance
 
 
 def _log_density(predicted: Array, samples: Array, spread: float) -> float:
-    squares = (samples - predicted[:, None]) ** 2
+    squares, spread = (samples - predicted[:, None]) ** 2, max(spread, _LEAST_SPREAD)
     return float(-np.mean(squares) / (2 * spread**2) - np.log(spread * np.sqrt(2 * np.pi)))

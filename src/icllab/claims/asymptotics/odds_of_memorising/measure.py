@@ -1,6 +1,7 @@
 """Squared distances of transformers from the memorising and the generalising predictor along training on pools."""
 
 import functools
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,11 +13,55 @@ import icllab as icl
 from icllab import algorithms
 from icllab.claims.asymptotics._transformers import transformer
 from icllab.core.grid import tabulated
-from icllab.tasks import LinearRegression
+from icllab.models import BlockOptions, Transformer
+from icllab.models.networks.embedding import Tokens
+from icllab.tasks import LinearRegression, MarkovPool
 from icllab.tasks.regression_distributions import GaussianWeights, WeightPool
 from icllab.training import Record, Sweep
 
 VERSION = 1
+
+
+class World(NamedTuple):
+    """Tasks of a pool and fresh ones, both predictors, and a network before training."""
+
+    pool: Any
+    fresh: Any
+    memorising: Any
+    generalising: Any
+    network: Any
+
+
+def _regression(point, of_pool, of_weights):
+    """Linear regression: dMMSE and ridge. Tasks of a pool are repeated equally often: one shape for all sizes."""
+    fresh = LinearRegression.convention("raventos", dim=point.dim, length=point.length)
+    prior = GaussianWeights(jnp.ones(()))
+
+    weights = WeightPool.init(prior, point.longest, point.dim, key=of_pool).weights[: point.tasks]
+    repeated = jnp.tile(weights, (point.longest // point.tasks, 1))
+    pool = eqx.tree_at(lambda task: task.weights, fresh, WeightPool(repeated, prior))
+    network = transformer(dim=point.dim, width=point.width, layers=point.layers, key=of_weights)
+    return World(pool, fresh, algorithms.bayes_optimal(pool), algorithms.bayes_optimal(fresh), network)
+
+
+def _urns(point, of_pool, of_weights):
+    """Balls and urns: the posterior over the pool, and counts with the Dirichlet prior of the urns."""
+    size, tokens = point.colours, point.balls + 1
+    fresh = MarkovPool(size, tokens, 0)
+
+    urns = MarkovPool.init(chains=point.longest, vocabulary=size, tokens=tokens, order=0, key=of_pool).pool
+    repeated = jnp.tile(urns[: point.tasks], (point.longest // point.tasks, 1, 1))
+    pool = eqx.tree_at(lambda task: task.pool, fresh, repeated, is_leaf=lambda leaf: leaf is None)
+    block = BlockOptions(heads=1, mlp=(2 * point.width,), norm="pre")
+    network = Transformer(
+        Tokens(size), dim=size, width=point.width, layers=1, block=block, positions="none", key=of_weights
+    )
+    counts = algorithms.DirichletCounts(fresh.concentration, size, 0)
+    return World(pool, fresh, algorithms.PoolPosterior(repeated), counts, network)
+
+
+WORLDS = {"regression": _regression, "urns": _urns}
+BATCH = {"regression": 32, "urns": 64}
 
 
 @functools.cache
@@ -32,53 +77,54 @@ def _sample(task, keys):
 
 
 @eqx.filter_jit
-def _answers(predictor, prompts):
-    return jax.lax.map(predictor, prompts, batch_size=256)
+def _answers(predictor, prompts, logits):
+    """Numbers, or the probabilities of each colour."""
+    answer = (lambda prompt: jax.nn.softmax(predictor(prompt))) if logits else predictor
+    answers = jax.lax.map(answer, prompts, batch_size=256)
+    return answers if logits else answers[..., None]
 
 
-def measure(point, *, key, updates=None, foreign=False):
-    """Distances on the pool's tasks and on fresh ones; ``foreign``: the memorised pool is one that training never saw.
+def _nats(memorising, generalising, noise):
+    """Mean loss of the second predictor minus that of the first, which is Bayes-optimal."""
+    if noise is not None:
+        return np.mean((memorising - generalising) ** 2) / (2 * noise)
+    return np.mean(np.sum(memorising * np.log(memorising / generalising), axis=-1))
 
-    ``updates``: steps of training, fewer than the last.
-    """
-    dim, last = point.dim, updates or max(point.step)
-    fresh = LinearRegression.convention("raventos", dim=dim, length=point.length)
 
-    def pooled(key):
-        """A pool whose tasks are repeated equally often: one shape for all sizes."""
-        prior, copies = GaussianWeights(jnp.ones(())), max(1, point.longest // point.tasks)
-        pool = WeightPool.init(prior, max(point.longest, point.tasks), dim, key=key).weights[: point.tasks]
-        return eqx.tree_at(lambda task: task.weights, fresh, WeightPool(jnp.tile(pool, (copies, 1)), prior))
+def measure(point, *, key, updates=None):
+    """Distances on the pool's tasks and on fresh ones. ``updates``: steps of training, fewer than the last."""
+    last, urns = updates or max(point.step), point.setting == "urns"
 
     def of_seed(seed):
-        of_pool, of_other, of_weights, of_prompts, of_test = jax.random.split(jax.random.fold_in(key, seed), 5)
-        pool = pooled(of_pool)
+        of_pool, of_weights, of_prompts, of_test = jax.random.split(jax.random.fold_in(key, seed), 4)
+        world = WORLDS[point.setting](point, of_pool, of_weights)
         run = icl.fit(
-            transformer(dim=dim, width=point.width, layers=point.layers, key=of_weights),
-            pool,
+            world.network,
+            world.pool,
             steps=last,
             key=of_prompts,
-            batch=point.batch,
+            batch=BATCH[point.setting],
             optimizer=_optimizer(point.warmup),
             sweep=Sweep({"optimizer.rate": [point.rate]}, mode="map"),
             record=Record([0], keep=sorted({min(step, last) for step in point.step}), progress=False),
         )
-        memorising = algorithms.bayes_optimal(pooled(of_other) if foreign else pool)
-        strategies = {"memorising": memorising, "generalising": algorithms.bayes_optimal(fresh)}
-        distances, scales = [], []
-        for task in (pool, fresh):
+        distances, scales, nats = [], [], 0.0
+        for test_set, task in (("pool", world.pool), ("fresh", world.fresh)):
             prompts = _sample(task, jax.random.split(of_test, point.prompts))
 
             def answered(predictor, prompts=prompts):
-                return np.asarray(_answers(predictor, prompts), dtype=float)
+                return np.asarray(_answers(predictor, prompts, urns), dtype=float)
 
-            answers = {name: answered(strategy) for name, strategy in strategies.items()}
+            answers = [answered(world.memorising), answered(world.generalising)]
             networks = [answered(run.trajectory.at(min(step, last)).member(0)) for step in point.step]
-            distances.append([[np.mean((a - answers[name]) ** 2) for a in networks] for name in point.predictor])
-            scales.append(np.mean((answers["memorising"] - answers["generalising"]) ** 2))
+            distances.append([[np.mean(np.sum((a - b) ** 2, axis=-1)) for a in networks] for b in answers])
+            scales.append(np.mean(np.sum((answers[0] - answers[1]) ** 2, axis=-1)))
+            if test_set == "pool":
+                nats = _nats(*answers, None if urns else float(world.fresh.noise_variance))
         return {
             "strategy_distance": (("test_set", "predictor", "step"), distances),
             "strategy_gap": (("test_set",), scales),
+            "loss_gap": nats,
         }
 
     return tabulated(of_seed, seed=point.seed)
