@@ -20,6 +20,7 @@ __all__ = [
     "memorisation_race",
     "preconditioners",
     "saddles",
+    "strategy_odds",
     "superposition",
     "wishart",
 ]
