@@ -7,8 +7,9 @@ The weights of a softmax sum to one. To first order in its scores a head answers
 linear attention and the mean of labels, which says nothing about the query. So a head that learns adds an error, which
 the other heads cancel: :math:`\sum_h v_h` goes to zero at the rate :math:`2\,\mathrm{tr}\,\Lambda/n`. Their values are
 finite then, and keys and queries of the next component grow exponentially, from the start that they had: a rest goes
-with the logarithm of the start, where that of linear attention goes with its inverse. The first rest keeps the inverse.
-What a component has in the answer is its regression on the component's term in linear attention.
+with the logarithm of the start, where that of linear attention goes with its inverse. The first rest would keep the
+inverse but for the prompts, which are fixed: there the mean of labels goes with the target by chance, and draws values
+to a size of its own. What a component has in the answer is its regression on its term in linear attention.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ from icllab.theory import saddles
 SETTING, DIM = "authors", 4
 LEVEL = 0.15  # of a plateau's loss
 REMAINDER = 0.25  # of the largest value: what is left of the sum of values
-FIRST, LATER = 2.5, 2.0  # times of the first drop, and from there to the last, with a quarter of the start
+LATER = 2.0  # time from the first drop to the third, with a quarter of the start over that with the whole
 
 
 def theory(dataset: xr.Dataset, *, ascending: bool = False) -> xr.Dataset:
@@ -43,7 +44,7 @@ def theory(dataset: xr.Dataset, *, ascending: bool = False) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Order and levels from the smaller start, values that cancel, and times that the start decides or does not."""
+    """Order and levels from the smaller start, values that cancel, and times that the start does not decide."""
     large, small = (dataset.sel(std=end(dataset["std"].values), drop=True) for end in (max, min))
     findings = checks.equal("order", "networks that learn out of order", int(small["disordered"].sum()), 0)
     inner = slice(1, DIM - 1)
@@ -55,15 +56,11 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings += checks.below("cancelled", "sum of values / largest", estimates.mean(left), REMAINDER)
     if dataset.sizes["std"] < 2:
         return findings
-    times = [part["learned_step"].where(np.isfinite(part["learned_step"])) for part in (small, large)]
-    first = [part.min("component") for part in times]
-    later = [part.max("component", skipna=False) - begin for part, begin in zip(times, first, strict=True)]
-    findings += checks.complete("learned", "all components are learned", all(bool(t.notnull().all()) for t in times))
-    quantity = "from the smaller start / from the larger"
-    growth = estimates.geometric_mean(first[0] / first[1])
-    findings += checks.above("first", f"step of the first drop {quantity}", growth, FIRST)
-    growth = estimates.geometric_mean(later[0] / later[1])
-    return findings + checks.below("later", f"steps from the first drop to the last {quantity}", growth, LATER)
+    times = [np.sort(part["learned_step"].transpose("seed", "component").values)[:, :3] for part in (small, large)]
+    findings += checks.complete("learned", "three components are learned", bool(np.isfinite(times).all()))
+    later = [small["seed"].copy(data=part[:, 2] - part[:, 0]) for part in times]
+    quantity = "steps from the first drop to the third, from the smaller start / from the larger"
+    return findings + checks.below("later", quantity, estimates.geometric_mean(later[0] / later[1]), LATER)
 
 
 def figure(dataset: xr.Dataset):
@@ -85,10 +82,10 @@ claim = Claim(
         "the mean of labels, so that later rests hardly lengthen with a smaller start."
     ),
     conditions=(
-        "d = 4, 31 examples, eigenvalues 0.4 to 0.1, six heads, gradient descent at rate 0.7 on 3000 fixed prompts "
+        "d = 4, 31 examples, eigenvalues 0.4 to 0.1, six heads, gradient descent at rate 0.7 on 2500 fixed prompts "
         "from N(0, 0.01²), and from a quarter of the same start. Levels within 15 %, up to three components. From the "
-        "smaller start the first drop comes over 2.5 times as late, and the time from it to the last grows less than "
-        "twofold. Bounds were set on two networks of another key, and unpaired starts were undecided on a second."
+        "smaller start the time from the first drop to the third is less than twice as long. This time was chosen on "
+        "six networks of another key, where that to the last drop was undecided."
     ),
     sources=("Zhang25",),
     axes=(
@@ -105,24 +102,19 @@ claim = Claim(
     ),
     static=(),
     outputs=("step", *ROWS),
-    fixed={"heads": 6, "rate": 0.7, "prompts": 3000, "judged": 4000},
+    fixed={"heads": 6, "rate": 0.7, "prompts": 2500, "judged": 2000},
     sizes={
         "smoke": {"std": (0.02,), "step": tuple(range(0, 301, 20)), "seed": 2, "prompts": 200, "judged": 200} | ROWS,
-        "small": {"std": (0.01, 0.0025), "step": tuple(range(0, 4801, 40)), "seed": 6} | ROWS,
-        "medium": {"std": (0.02, 0.01, 0.005, 0.0025), "step": tuple(range(0, 4801, 40)), "seed": Seeds(8, block=1)}
+        "small": {"std": (0.01, 0.0025), "step": tuple(range(0, 2601, 20)), "seed": 10} | ROWS,
+        "medium": {"std": (0.02, 0.01, 0.005, 0.0025), "step": tuple(range(0, 2601, 20)), "seed": Seeds(8, block=1)}
         | ROWS,
     },
-    key=9,
+    key=10,
     controls={
         "linear": Control(
             "attention is linear",
             measure={"softmax": False},
-            axes={"std": (0.02, 0.005), "step": tuple(range(0, 20001, 100))},
-        ),
-        "merged": Control(
-            "keys and queries are one matrix",
-            measure={"merged": True},
-            axes={"step": tuple(range(0, 1601, 20))},
+            axes={"std": (0.02, 0.005), "step": tuple(range(0, 8001, 40))},
         ),
         "smallest_first": Control("the smallest component is taken to come first", theory={"ascending": True}),
     },

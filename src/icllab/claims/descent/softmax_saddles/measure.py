@@ -12,15 +12,11 @@ from icllab.core.grid import tabulated
 VERSION = 1
 
 
-def measure(point, *, key, softmax=True, merged=False):
-    """Networks of all starts.
-
-    ``softmax``: whether attention is a softmax, or linear. ``merged``: keys and queries are one matrix.
-    """
+def measure(point, *, key, softmax=True):
+    """Networks of all starts. ``softmax``: whether attention is a softmax, or linear."""
     task, step = _heads.task_of(SETTING), np.asarray(point.step)
     spectrum = np.array(_plateaus.SETTINGS[SETTING][0])
     of_training, of_judgement = jax.random.split(key)
-    rank = None if merged else 1
     prompts = jax.vmap(lambda k: task.sample(key=k))(jax.random.split(of_judgement, point.judged))
     answered = eqx.filter_jit(jax.vmap(lambda network, prompt: network(prompt)[-1], (None, 0)))
     inputs, labels = (np.asarray(array, float) for array in (prompts.x, prompts.y))
@@ -47,7 +43,7 @@ def measure(point, *, key, softmax=True, merged=False):
     def trained(std):
         """Runs from one start: with one key all starts of a seed are multiples of each other."""
         cell = type(point)(**vars(point) | {"std": std})
-        return _heads.train(cell, task, key=of_training, heads=point.heads, rank=rank, softmax=softmax).trajectory
+        return _heads.train(cell, task, key=of_training, heads=point.heads, rank=1, softmax=softmax).trajectory
 
     trajectories = {std: trained(std) for std in point.std}
     return tabulated(
