@@ -17,7 +17,7 @@ from icllab.lab import Claim, Control, Finding, checks, estimates
 
 NAMES = ("Uni-M", "Uni-G", "Bi-M", "Bi-G")
 SOURCES = ("pool", "fresh")
-RISE = 1.2
+BOUNDARY, FACTOR = 15.0, 2.0  # chains, and how far off it may be
 UNEXPLAINED = 0.5
 OUTSIDE = 0.02  # nats
 
@@ -60,10 +60,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings += checks.above(
         "bigrams", "weight of bigrams after training", estimates.mean(pairs.sel(end, drop=True)), 0.5
     )
-    edge = boundary(dataset)
-    early = steps[np.searchsorted(steps, 100)] if steps.max() > 100 else steps.min()
-    ratio = estimates.geometric_mean(edge.sel(end, drop=True) / edge.sel(step=early, drop=True))
-    findings += checks.above("rises", "pool size at the boundary, after training / at step 100", ratio, RISE)
+    edge = estimates.geometric_mean(boundary(dataset).sel(end, drop=True))
+    phrase = "pool size at which memorised and counted weigh equally"
+    findings += checks.near("boundary", phrase, edge, BOUNDARY, margin=np.log(FACTOR))
     mixture, nearest = dataset["mixture_divergence"], dataset["predictor_divergence"].min("predictor")
     part = (mixture / nearest).sel(distribution="pool", **end, drop=True)
     phrase = "divergence from the mixture / from the nearest strategy"
@@ -89,12 +88,13 @@ FEW = {"tasks": (4, 128), "step": (25, 100, 800)}
 claim = Claim(
     title="Four strategies on pools of chains",
     sentence=(
-        "Transformers trained on pools of Markov chains count tokens first, then memorise small pools and count pairs "
-        "in large; the boundary rises with training, and mixtures leave most unexplained."
+        "Transformers trained on many Markov chains count tokens, then pairs; trained on few they memorise them; "
+        "mixtures of the four strategies leave most of the divergence unexplained."
     ),
     conditions=(
-        "Three states, rows of Dirichlet(½), 64 tokens, pools of 4 to 128 chains, two layers, width 16, Adam at rate "
-        "0.003 for 800 steps. Most: of the divergence from the nearest strategy. Bounds were set on another key."
+        "Three states, rows of Dirichlet(½), 64 tokens, pools of 4, 16 and 128 chains, two layers, width 16, Adam at "
+        "rate 0.003 for 800 steps. Few: below 15, to a factor of 2. Most: of the divergence from the nearest strategy. "
+        "Bounds were set on another key."
     ),
     sources=("Park24",),
     axes=(Axis("distribution", "D", "chains of the test: the pool's or fresh ones"),),
@@ -110,7 +110,7 @@ claim = Claim(
     | {"batch": 32, "prompts": 256},
     sizes={
         "smoke": COMMON | {"tasks": (4,), "step": (10, 20), "seed": 2, "prompts": 32},
-        "small": COMMON | {"tasks": (4, 8, 16, 32, 128), "seed": 8},
+        "small": COMMON | {"tasks": (4, 16, 128), "seed": Seeds(8, block=4)},
         "medium": COMMON
         | {"tasks": (4, 8, 16, 32, 64, 128, 512), "step": (*STEPS, 1600, 3200), "seed": Seeds(16, block=8, first=8)},
     },

@@ -1,9 +1,9 @@
 r"""A transformer that learns chains in context is uniform at first, then counts tokens, then counts pairs of them.
 
 A phase is the steps at which one of three predictors is the nearest to the network, by the mean divergence
-:math:`\mathrm{KL}(\text{predictor}\,\|\,\text{network})` of its predictions. Its losses are compared with those of
-predictors on the same sequences, in units of the fall from uniform to bigrams, and these with exact expectations. The
-plateau is the middle half of the phase of unigrams on a logarithmic axis of steps.
+:math:`\mathrm{KL}(\text{predictor}\,\|\,\text{network})` of its predictions. Losses are compared with the exact ones of
+the predictors, in units of the fall from uniform to bigrams. The plateau is the middle half of the phase of unigrams on
+a logarithmic axis of steps.
 """
 
 import numpy as np
@@ -48,12 +48,11 @@ def phases(dataset: xr.Dataset) -> xr.Dataset:
     last step stands for one that does not come. ``excess`` and ``slope`` are those of the plateau; ``end`` is the
     excess over bigrams after training.
     """
-    loss, levels = dataset["loss_curve"].transpose("seed", "step"), dataset["predictor_loss"].transpose("seed", ...)
+    loss = dataset["loss_curve"].transpose("seed", "step")
+    uniform, unigram, bigram = dataset["predictor_loss_theory"].sel(predictor=list(NAMES)).values
     distance = dataset["predictor_divergence"].sel(predictor=list(NAMES)).transpose("seed", "step", "predictor")
     time, rows = np.log(dataset.step.values.astype(float)), []
-    for curve, near, (uniform, unigram, bigram) in zip(
-        loss.values, distance.values.argmin(-1), levels.sel(predictor=list(NAMES)).values, strict=True
-    ):
+    for curve, near in zip(loss.values, distance.values.argmin(-1), strict=True):
         starts = [time[near == i].min(initial=time[-1]) for i in range(3)]
         ordered = near[0] == 0 and near[-1] == 2 and starts[1] < starts[2]
         row = {"ordered": ordered, "length": 1.0, "excess": np.nan, "slope": np.nan}
