@@ -182,6 +182,10 @@ def _answer_block(
     question: Question, predictor: Predictor | Ensemble, task: AbstractTask, prompts: Any, count: int
 ) -> Float[np.ndarray, "*member prompt answer"]:
     """The answers to the first ``count`` prompts of a block."""
+    if not isinstance(predictor, Ensemble) and declared(predictor, "traceable"):
+        values = np.asarray(_compiled_alone(question, predictor, task, prompts), dtype=float)[:count]
+        progress.advance(count)
+        return values
     members = predictor if isinstance(predictor, Ensemble) else alone(predictor)
     if declared(members.stacked, "traceable"):
         arrays, static = eqx.partition(members.stacked, eqx.is_array)
@@ -257,6 +261,12 @@ def _counted(prompts: list[Any]) -> Iterator[Any]:
     for prompt in prompts:
         yield prompt
         progress.advance()
+
+
+@eqx.filter_jit
+def _compiled_alone(question: Question, predictor: Predictor, task: AbstractTask, prompts: Any) -> Array:
+    """Answers of one predictor, of whose weights there is no copy, to all prompts in parallel."""
+    return jax.vmap(lambda prompt: question(predictor, task, prompt))(prompts)
 
 
 @eqx.filter_jit

@@ -352,7 +352,8 @@ def context_law(
     mask = parameter_mask(model, subspace)
     kind = divergence_kind(task, require_answer(model, contexts[0], sets[0]))
     base = answers_alone(model, sets[0].fitted)
-    in_turn = 4 * len(contexts) * base.size > LOGITS  # of derivatives of the four fits of a context
+    weights = sum(leaf.size for leaf in jax.tree.leaves(parameters(model)))
+    in_turn = max(4 * len(contexts) * base.size, directions * weights) > LOGITS  # of four fits; of all directions
     problem = LawProblem(model, mask, solver, kind, in_turn)
     unused_parameters(MapFit(model, mask, sets[0].fitted, base, kind), query_length)
     measure = fractions_left if in_turn else _fractions_left
