@@ -36,7 +36,6 @@ def _regression(point, of_pool, of_weights):
     """Linear regression: dMMSE and ridge. Tasks of a pool are repeated equally often: one shape for all sizes."""
     fresh = LinearRegression.convention("raventos", dim=point.dim, length=point.length)
     prior = GaussianWeights(jnp.ones(()))
-
     weights = WeightPool.init(prior, point.longest, point.dim, key=of_pool).weights[: point.tasks]
     repeated = jnp.tile(weights, (point.longest // point.tasks, 1))
     pool = eqx.tree_at(lambda task: task.weights, fresh, WeightPool(repeated, prior))
@@ -48,8 +47,8 @@ def _urns(point, of_pool, of_weights):
     """Balls and urns: the posterior over the pool, and counts with the Dirichlet prior of the urns."""
     size, tokens = point.colours, point.balls + 1
     fresh = MarkovPool(size, tokens, 0)
-
     urns = MarkovPool.init(chains=point.longest, vocabulary=size, tokens=tokens, order=0, key=of_pool).pool
+    assert urns is not None
     repeated = jnp.tile(urns[: point.tasks], (point.longest // point.tasks, 1, 1))
     pool = eqx.tree_at(lambda task: task.pool, fresh, repeated, is_leaf=lambda leaf: leaf is None)
     block = BlockOptions(heads=1, mlp=(2 * point.width,), norm="pre")
@@ -120,7 +119,7 @@ def measure(point, *, key, updates=None):
             distances.append([[np.mean(np.sum((a - b) ** 2, axis=-1)) for a in networks] for b in answers])
             scales.append(np.mean(np.sum((answers[0] - answers[1]) ** 2, axis=-1)))
             if test_set == "pool":
-                nats = _nats(*answers, None if urns else float(world.fresh.noise_variance))
+                nats = _nats(answers[0], answers[1], None if urns else float(world.fresh.noise_variance))
         return {
             "strategy_distance": (("test_set", "predictor", "step"), distances),
             "strategy_gap": (("test_set",), scales),
