@@ -154,7 +154,7 @@ claim = Claim(
         "Eight colours, 32 draws, uniform Dirichlet; one layer, width 24, Adam at a constant rate, pools of 2 to 128. "
         "Three numbers are fitted to pools of 2, 8, 32 and 128 up to step 400; scored are the other pools, and steps "
         "800 and 1600. Programs have 4000 bits; most is over half of the variance, better a higher log density. With a "
-        "bound on learning coefficients in place of bits less is explained. Set after two other keys. Regression: medium."
+        "bound on learning coefficients in place of bits less is. Set after two other keys. Regression: at medium."
     ),
     sources=("Wurgaft25", "Raventos23"),
     axes=(
@@ -189,7 +189,7 @@ claim = Claim(
     },
     key=8,
     controls={
-        "untrained": Control("the networks make a single step", {"updates": 1}, axes={"seed": (0, 1)}),
+        "exchanged": Control("each predictor stands for the other", {"exchanged": True}, axes={"seed": (0, 1)}),
         "permuted": Control("theories know other sizes of the pools", theory={"permuted": True}),
         "planted": Control("mean weights follow the posterior exactly", theory={"planted": FORMULA}),
         "no_evidence": Control("theories know no gap of losses", theory={"evidence": False}),

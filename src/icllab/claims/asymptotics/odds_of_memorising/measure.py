@@ -90,9 +90,9 @@ def _nats(memorising, generalising, noise):
     return np.mean(np.sum(memorising * np.log(memorising / generalising), axis=-1))
 
 
-def measure(point, *, key, updates=None):
-    """Distances on the pool's tasks and on fresh ones. ``updates``: steps of training, fewer than the last."""
-    last, urns = updates or max(point.step), point.setting == "urns"
+def measure(point, *, key, exchanged=False):
+    """Distances on the pool's tasks and on fresh ones. ``exchanged``: each predictor stands for the other."""
+    urns = point.setting == "urns"
 
     def of_seed(seed):
         of_pool, of_weights, of_prompts, of_test = jax.random.split(jax.random.fold_in(key, seed), 4)
@@ -100,12 +100,12 @@ def measure(point, *, key, updates=None):
         run = icl.fit(
             world.network,
             world.pool,
-            steps=last,
+            steps=max(point.step),
             key=of_prompts,
             batch=BATCH[point.setting],
             optimizer=_optimizer(point.warmup),
             sweep=Sweep({"optimizer.rate": [point.rate]}, mode="map"),
-            record=Record([0], keep=sorted({min(step, last) for step in point.step}), progress=False),
+            record=Record([0], keep=point.step, progress=False),
         )
         distances, scales, nats = [], [], 0.0
         for test_set, task in (("pool", world.pool), ("fresh", world.fresh)):
@@ -115,11 +115,12 @@ def measure(point, *, key, updates=None):
                 return np.asarray(_answers(predictor, prompts, urns), dtype=float)
 
             answers = [answered(world.memorising), answered(world.generalising)]
-            networks = [answered(run.trajectory.at(min(step, last)).member(0)) for step in point.step]
-            distances.append([[np.mean(np.sum((a - b) ** 2, axis=-1)) for a in networks] for b in answers])
-            scales.append(np.mean(np.sum((answers[0] - answers[1]) ** 2, axis=-1)))
+            networks = [answered(run.trajectory.at(step).member(0)) for step in point.step]
             if test_set == "pool":
                 nats = _nats(answers[0], answers[1], None if urns else float(world.fresh.noise_variance))
+            answers = answers[::-1] if exchanged else answers
+            distances.append([[np.mean(np.sum((a - b) ** 2, axis=-1)) for a in networks] for b in answers])
+            scales.append(np.mean(np.sum((answers[0] - answers[1]) ** 2, axis=-1)))
         return {
             "strategy_distance": (("test_set", "predictor", "step"), distances),
             "strategy_gap": (("test_set",), scales),
