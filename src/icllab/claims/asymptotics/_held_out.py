@@ -12,9 +12,10 @@ from scipy.optimize import least_squares
 from scipy.special import expit
 
 from icllab.theory import strategy_odds
+from icllab.theory.parameters import Number
 
 Array = np.ndarray
-LogOdds = Callable[["Known", Array], Array]
+LogOdds = Callable[["Known", Array], Number]
 _BOUND = 30.0  # of log odds in a fit: beyond it the probability is 0 or 1, without a gradient
 _LARGEST = 3.0  # logarithm of beta: larger powers of bits overflow
 _LEAST_SPREAD = 1e-3  # of predictive distributions
@@ -37,7 +38,7 @@ class Theory(NamedTuple):
     starts: tuple[tuple[float, float, float], ...]
 
 
-def _posterior(known: Known, numbers: Array, code: float = _CODE) -> Array:
+def _posterior(known: Known, numbers: Array, code: float = _CODE) -> Number:
     growth, log_beta, log_gamma = numbers
     bits = strategy_odds.pool_bits(known.tasks, dim=known.dim, code=code)
     fitted = {"growth": growth, "beta": np.exp(min(log_beta, _LARGEST)), "gamma": np.exp(log_gamma)}
@@ -46,25 +47,25 @@ def _posterior(known: Known, numbers: Array, code: float = _CODE) -> Array:
     )
 
 
-def _pool_alone(known: Known, numbers: Array) -> Array:
+def _pool_alone(known: Known, numbers: Array) -> Number:
     """The same with programs of no bits."""
     return _posterior(known, numbers, code=0.0)
 
 
-def _free_energy(known: Known, numbers: Array) -> Array:
+def _free_energy(known: Known, numbers: Array) -> Number:
     growth, log_weight, log_gamma = numbers
     bound = known.tasks * known.dim / 2  # half the number of parameters of the pool
     fitted = {"growth": growth, "weight": np.exp(log_weight), "gamma": np.exp(log_gamma)}
     return strategy_odds.free_energy(known.steps, loss_gap=known.gap, coefficient_gap=bound, **fitted)
 
 
-def _boundary(known: Known, numbers: Array) -> Array:
+def _boundary(known: Known, numbers: Array) -> Number:
     log_scale, exponent, log_width = numbers
     fitted = {"scale": np.exp(log_scale), "exponent": exponent, "width": np.exp(log_width)}
     return strategy_odds.boundary(known.tasks, known.steps, **fitted)
 
 
-def _race(known: Known, numbers: Array) -> Array:
+def _race(known: Known, numbers: Array) -> Number:
     memorising, generalising, exponent = np.exp(numbers)
     fitted = {"memorising": memorising, "generalising": generalising, "exponent": exponent}
     return strategy_odds.race(known.tasks, known.steps, loss_gap=np.maximum(known.gap, 0.0), **fitted)
@@ -83,8 +84,7 @@ NULLS = ("constant", "nearest")
 
 def probability(name: str, known: Known, numbers: Array) -> Array:
     """Probability of memorising that a theory gives each cell."""
-    with np.errstate(over="ignore"):
-        return expit(np.clip(THEORIES[name].log_odds(known, numbers), -_BOUND, _BOUND))
+    return expit(np.clip(THEORIES[name].log_odds(known, numbers), -_BOUND, _BOUND))
 
 
 def fit(name: str, known: Known, measured: Array, starts: Sequence[Array | tuple[float, ...]] | None = None) -> Array:
@@ -123,9 +123,7 @@ class Scores(NamedTuple):
     numbers: Array
 
 
-def score(
-    known: Known, samples: Array, fitted: Array, parts: Sequence[Array], *, labels: Known | None = None, resamples: int
-) -> Scores:
+def score(known: Known, samples: Array, fitted: Array, parts: Sequence[Array], *, resamples: int) -> Scores:
     """Fit every theory and null on the first test set, and score it on every part of every test set.
 
     Args:
@@ -133,10 +131,9 @@ def score(
         samples: Measured probabilities ``[test set, cell, seed]``.
         fitted: Mask of the cells that are fitted.
         parts: Masks of the cells that are scored.
-        labels: What theories know of the cells in the fit, if that is something else.
         resamples: Bootstrap samples of seeds, drawn for each number of tasks independently.
     """
-    at = Known(*(column[fitted] for column in (labels or known)[:3]), known.dim)
+    at = Known(known.tasks[fitted], known.steps[fitted], known.gap[fitted], known.dim)
     generator, seeds = np.random.default_rng(0), samples.shape[-1]
     pools, pool = np.unique(known.tasks, return_inverse=True)
     draws = [np.tile(np.arange(seeds), (len(pools), 1))]

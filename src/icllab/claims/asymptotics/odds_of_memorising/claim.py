@@ -25,7 +25,7 @@ from icllab.lab.results import fixed_values
 STRATEGIES = ("memorising", "generalising")
 TEST_SETS = ("pool", "fresh")
 PARTS = ("tasks", "steps")
-JUDGED = ("posterior", "boundary")
+FORMULA = "posterior"
 HALF = 0.5  # of the variance
 WORDS = {"urns": "balls and urns", "regression": "regression"}
 LATE = 500  # steps after which all cells are held out
@@ -33,11 +33,11 @@ RESAMPLES = 30  # bootstrap samples of seeds
 ORDER = (3, 0, 5, 1, 6, 2, 4)  # of the pools whose sizes are permuted
 
 
-def theory(dataset: xr.Dataset, *, permuted: str = "", evidence: bool = True, planted: str = "") -> xr.Dataset:
+def theory(dataset: xr.Dataset, *, permuted: bool = False, evidence: bool = True, planted: str = "") -> xr.Dataset:
     """Add the weight of the memorising predictor, its prediction by each theory, and the scores of held-out cells.
 
     Args:
-        permuted: ``"all"``, the sizes of pools that theories know are permuted; ``"fitted"``, those in the fit alone.
+        permuted: Whether the sizes of pools that theories know are permuted.
         evidence: Whether theories know the loss gap.
         planted: A theory that the mean weights follow exactly, with the numbers fitted to them.
     """
@@ -47,19 +47,21 @@ def theory(dataset: xr.Dataset, *, permuted: str = "", evidence: bool = True, pl
     if not evidence:
         dataset = dataset.assign(loss_gap=xr.zeros_like(dataset["loss_gap"]))
     scores = [_scored(dataset.sel(setting=[name]), permuted, planted) for name in dataset.setting.values]
-    return dataset.merge(xr.concat(scores, "setting"))
+    return dataset.merge(xr.concat(scores, "setting").sel(test_set=dataset.test_set))
 
 
-def _scored(part: xr.Dataset, permuted: str, planted: str) -> xr.Dataset:
+def _scored(part: xr.Dataset, permuted: bool, planted: str) -> xr.Dataset:
     """Predictions and scores of all theories in one setting."""
-    weight = part["memorising_weight"].isel(setting=0).transpose("test_set", "tasks", "step", "seed")
+    weight = part["memorising_weight"].isel(setting=0).sel(test_set=list(TEST_SETS))
+    weight = weight.transpose("test_set", "tasks", "step", "seed")
     tasks, steps = (weight[axis].values.astype(float) for axis in ("tasks", "step"))
     gap, fixed = part["loss_gap"].isel(setting=0).mean("seed").transpose("tasks").values, fixed_values(part)
     numbers = fixed["dim"] if part.setting.values[0] == "regression" else fixed["colours"] - 1
 
     def known(order: np.ndarray) -> Known:
         columns = np.broadcast_arrays(tasks[order][:, None], steps[None, :], gap[order][:, None])
-        return Known(*(column.ravel() for column in columns), int(numbers))
+        k, n, gaps = (column.ravel() for column in columns)
+        return Known(k, n, gaps, int(numbers))
 
     straight = np.arange(len(tasks))
     order = np.array([i for i in ORDER if i < len(tasks)])
@@ -71,11 +73,10 @@ def _scored(part: xr.Dataset, permuted: str, planted: str) -> xr.Dataset:
         law = _held_out.probability(planted, cells, _held_out.fit(planted, cells, means[0, :, 0]))
         samples = samples - means + law[None, :, None]
     scores = _held_out.score(
-        known(order if permuted == "all" else straight),
+        known(order if permuted else straight),
         samples,
         fitted=~late & ~odd,
         parts=[~late & odd, late],
-        labels=known(order if permuted else straight),
         resamples=RESAMPLES,
     )
     axes = ("theory", "test_set", "part", "resample")
@@ -100,30 +101,33 @@ def _scored(part: xr.Dataset, permuted: str, planted: str) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The formula explains some of the held-out cells, a boundary more, and neither does on fresh tasks."""
-    explained = dataset["explained"].mean("part")
-    in_distribution, fresh = (explained.sel(test_set=name, drop=True) for name in TEST_SETS)
+    """The posterior explains most of the held-out cells, more than free energies do; a boundary scores higher."""
     pools, seeds = dataset.sizes["tasks"], dataset.sizes["seed"]
 
     def estimate(values: xr.DataArray) -> Estimate:
+        """The mean over held-out parts; seeds of each pool are resampled by themselves."""
+        values = values.mean("part")
         error = values.isel(resample=slice(1, None)).std("resample", ddof=1) * (seeds / max(seeds - 1, 1)) ** 0.5
         return Estimate(values.isel(resample=0, drop=True), error, freedom=float(pools * (seeds - 1)))
 
-    formula, boundary = (in_distribution.sel(theory=name, drop=True) for name in JUDGED)
+    explained, density = (dataset[name].sel(test_set=TEST_SETS[0], drop=True) for name in ("explained", "log_density"))
+    formula = explained.sel(theory=FORMULA, drop=True)
+    worse = formula - explained.sel(theory="free energy", drop=True)
+    better = density.sel(theory="boundary", drop=True) - density.sel(theory=FORMULA, drop=True)
     quantity = "fraction of the variance of held-out cells explained"
     return [
-        *checks.above("explains", f"{quantity} by the posterior", estimate(formula), 0.0),
+        *checks.above("explains", f"{quantity} by the posterior", estimate(formula), HALF),
+        *checks.above("coefficients", f"{quantity} by the posterior, minus by free energies", estimate(worse), 0.0),
         *checks.above(
-            "boundary", f"{quantity} by a boundary, minus by the posterior", estimate(boundary - formula), 0.0
+            "boundary", "log density of held-out cells by a boundary, minus by the posterior", estimate(better)
         ),
-        *checks.below("fresh", f"{quantity} on fresh tasks", estimate(fresh.sel(theory=list(JUDGED))), HALF),
         *checks.complete("seeds", "more than one seed", seeds > 1),
     ]
 
 
 def figure(dataset: xr.Dataset):
     """Draw the weight of the memorising predictor against steps for each pool, on the formula's curves."""
-    part = dataset.assign(memorising_weight_line=dataset["predicted_weight"].sel(theory="posterior"))
+    part = dataset.assign(memorising_weight_line=dataset["predicted_weight"].sel(theory=FORMULA))
     settings = [name for name in WORDS if name in part.setting.values]
     rows = [
         Panel("memorising_weight", "memorising_weight_line", ylim=(-0.1, 1.1), at={"setting": name, "test_set": kind})
@@ -143,14 +147,14 @@ COMMON = {"predictor": STRATEGIES, "test_set": TEST_SETS, "step": STEPS, "tasks"
 claim = Claim(
     title="The odds of memorising, held out",
     sentence=(
-        "For balls and urns, a power-law boundary predicts the held-out odds of memorising better than a posterior of "
-        "loss and complexity with as many numbers; on fresh urns neither does."
+        "For balls and urns, a posterior of loss and complexity explains most of the held-out odds of memorising; a "
+        "power-law boundary with as many fitted numbers predicts them better."
     ),
     conditions=(
         "Eight colours, 32 draws, uniform Dirichlet; one layer, width 24, Adam at a constant rate, pools of 2 to 128. "
         "Three numbers are fitted to pools of 2, 8, 32 and 128 up to step 400; scored are the other pools, and steps "
-        "800 and 1600. The posterior, with programs of 4000 bits, explains more than a constant. Settings were chosen "
-        "on another key. Regression is measured at medium."
+        "800 and 1600. Programs have 4000 bits; most is over half of the variance, better a higher log density. With a "
+        "bound on learning coefficients in place of bits less is. Set after two other keys. Regression: at medium."
     ),
     sources=("Wurgaft25", "Raventos23"),
     axes=(
@@ -180,14 +184,14 @@ claim = Claim(
         "smoke": COMMON
         | {"setting": ("urns",), "tasks": (2, 4), "step": (2, 4, 501), "seed": 2}
         | {"width": 8, "balls": 8, "colours": 3, "prompts": 128, "longest": 4},
-        "small": COMMON | {"setting": ("urns",), "seed": 4},
+        "small": COMMON | {"setting": ("urns",), "seed": Seeds(6, block=3)},
         "medium": COMMON | {"setting": ("urns", "regression"), "seed": Seeds(12, block=4)},
     },
-    key=7,
+    key=8,
     controls={
-        "untrained": Control("the networks make a single step", {"updates": 1}),
-        "permuted": Control("theories know other sizes of the pools", theory={"permuted": "all"}),
-        "planted": Control("mean weights follow the posterior exactly", theory={"planted": "posterior"}),
+        "exchanged": Control("each predictor stands for the other", {"exchanged": True}, axes={"seed": (0, 1)}),
+        "permuted": Control("theories know other sizes of the pools", theory={"permuted": True}),
+        "planted": Control("mean weights follow the posterior exactly", theory={"planted": FORMULA}),
         "no_evidence": Control("theories know no gap of losses", theory={"evidence": False}),
     },
 )

@@ -36,7 +36,6 @@ def _regression(point, of_pool, of_weights):
     """Linear regression: dMMSE and ridge. Tasks of a pool are repeated equally often: one shape for all sizes."""
     fresh = LinearRegression.convention("raventos", dim=point.dim, length=point.length)
     prior = GaussianWeights(jnp.ones(()))
-
     weights = WeightPool.init(prior, point.longest, point.dim, key=of_pool).weights[: point.tasks]
     repeated = jnp.tile(weights, (point.longest // point.tasks, 1))
     pool = eqx.tree_at(lambda task: task.weights, fresh, WeightPool(repeated, prior))
@@ -48,8 +47,8 @@ def _urns(point, of_pool, of_weights):
     """Balls and urns: the posterior over the pool, and counts with the Dirichlet prior of the urns."""
     size, tokens = point.colours, point.balls + 1
     fresh = MarkovPool(size, tokens, 0)
-
     urns = MarkovPool.init(chains=point.longest, vocabulary=size, tokens=tokens, order=0, key=of_pool).pool
+    assert urns is not None
     repeated = jnp.tile(urns[: point.tasks], (point.longest // point.tasks, 1, 1))
     pool = eqx.tree_at(lambda task: task.pool, fresh, repeated, is_leaf=lambda leaf: leaf is None)
     block = BlockOptions(heads=1, mlp=(2 * point.width,), norm="pre")
@@ -91,9 +90,9 @@ def _nats(memorising, generalising, noise):
     return np.mean(np.sum(memorising * np.log(memorising / generalising), axis=-1))
 
 
-def measure(point, *, key, updates=None):
-    """Distances on the pool's tasks and on fresh ones. ``updates``: steps of training, fewer than the last."""
-    last, urns = updates or max(point.step), point.setting == "urns"
+def measure(point, *, key, exchanged=False):
+    """Distances on the pool's tasks and on fresh ones. ``exchanged``: each predictor stands for the other."""
+    urns = point.setting == "urns"
 
     def of_seed(seed):
         of_pool, of_weights, of_prompts, of_test = jax.random.split(jax.random.fold_in(key, seed), 4)
@@ -101,12 +100,12 @@ def measure(point, *, key, updates=None):
         run = icl.fit(
             world.network,
             world.pool,
-            steps=last,
+            steps=max(point.step),
             key=of_prompts,
             batch=BATCH[point.setting],
             optimizer=_optimizer(point.warmup),
             sweep=Sweep({"optimizer.rate": [point.rate]}, mode="map"),
-            record=Record([0], keep=sorted({min(step, last) for step in point.step}), progress=False),
+            record=Record([0], keep=point.step, progress=False),
         )
         distances, scales, nats = [], [], 0.0
         for test_set, task in (("pool", world.pool), ("fresh", world.fresh)):
@@ -116,11 +115,12 @@ def measure(point, *, key, updates=None):
                 return np.asarray(_answers(predictor, prompts, urns), dtype=float)
 
             answers = [answered(world.memorising), answered(world.generalising)]
-            networks = [answered(run.trajectory.at(min(step, last)).member(0)) for step in point.step]
+            networks = [answered(run.trajectory.at(step).member(0)) for step in point.step]
+            if test_set == "pool":
+                nats = _nats(answers[0], answers[1], None if urns else float(world.fresh.noise_variance))
+            answers = answers[::-1] if exchanged else answers
             distances.append([[np.mean(np.sum((a - b) ** 2, axis=-1)) for a in networks] for b in answers])
             scales.append(np.mean(np.sum((answers[0] - answers[1]) ** 2, axis=-1)))
-            if test_set == "pool":
-                nats = _nats(*answers, None if urns else float(world.fresh.noise_variance))
         return {
             "strategy_distance": (("test_set", "predictor", "step"), distances),
             "strategy_gap": (("test_set",), scales),
