@@ -144,5 +144,5 @@ def _memorised(weights: Any, prompt: Any, parts: Parts) -> Any:
         return weights[prompt["number"]]
     x = prompt["query"]
     for matrix, bias in weights[:-1]:
-        x = jax.nn.relu(x @ matrix + bias)
-    return (x @ weights[-1][0] + weights[-1][1])[:, 0]
+        x = jax.nn.relu(x @ matrix + bias[None])
+    return (x @ weights[-1][0] + weights[-1][1][None])[:, 0]

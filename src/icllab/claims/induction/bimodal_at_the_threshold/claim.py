@@ -5,6 +5,7 @@ context is not used. Whether outcomes have one mode is judged by Hartigan's dip,
 same size: the dip of a distribution with one mode is larger in at most as many samples as the p-value says.
 """
 
+import numpy as np
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
@@ -27,7 +28,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     outcomes = dataset["copy_probability"].sortby("classes_per_pair")
     used = fraction(outcomes > USED)
     inner = abs(used.value[1:-1] - 0.5)
-    threshold = 1 + int(inner.argmin())
+    threshold = 1 + int(np.argmin(inner.values))
     findings = checks.complete("threshold", "some runs use the context and some do not", float(inner.min()) < 0.35)
     places = {"threshold": threshold, "fewest": 0, "most": -1}
     p_values = {name: dip_p_value(outcomes[i].values, DRAWS) for name, i in places.items()}

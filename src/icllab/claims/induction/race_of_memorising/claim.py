@@ -21,7 +21,7 @@ from icllab.theory import memorisation_race
 MEMORISED, ACQUIRED = 0.1, 1.0
 EXPONENT, SPREAD = 0.92, 0.05  # below 1, that of a table of the classes
 NEAR, POWER = 0.25, 0.25
-RESAMPLED = 2000
+RESAMPLED = 500
 
 
 def theory(dataset: xr.Dataset, *, reverse: bool = False) -> xr.Dataset:
