@@ -86,7 +86,7 @@ def context_time(pairs: int, match: float = 0.0, value: float = 0.0, *, logit: f
     )
 
     def rate(_: float, state: Array) -> list[float]:
-        return list(_attention_rates(*state, pairs, 0.0))
+        return list(_attention_rates(float(state[0]), float(state[1]), pairs, 0.0))
 
     def reached(_: float, state: Any) -> float:
         return state[0] * _attention(state[1], pairs) - level
@@ -164,17 +164,17 @@ def table_race(classes: float, pairs: int, match: float = 0.0, value: float = 0.
         raise expected("times", "increasing numbers from 0", "others")
 
     def rate(_: float, state: Array) -> list[float]:
-        phi, value, match = state
-        m = phi + value * _attention(match, pairs)
-        noise = (1 - _attention(match, pairs)) ** 2 / (pairs - 1)
+        phi, v, b = map(float, state)
+        m = phi + v * _attention(b, pairs)
+        noise = (1 - _attention(b, pairs)) ** 2 / (pairs - 1)
         bend = expit(-m) * expit(m) * (expit(m) - expit(-m))  # second derivative of sigma at -m
-        return [(expit(-m) + noise * value**2 / 2 * bend) / k, *_attention_rates(value, match, pairs, phi)]
+        return [(expit(-m) + noise * v**2 / 2 * bend) / k, *_attention_rates(v, b, pairs, phi)]
 
     solution = solve_ivp(rate, (0.0, float(t[-1])), [0.0, w, beta], method="LSODA", t_eval=t, rtol=1e-8, atol=1e-10)
     if not solution.success:
         raise IclError(f"table_race: expected an integration to t = {t[-1]:g}, got: {solution.message}")
-    phi, value, match = solution.y
-    return Race(t, phi, value, match, value * _attention(match, pairs))
+    table, values, matches = solution.y
+    return Race(t, table, values, matches, values * _attention(matches, pairs))
 
 
 def table_threshold(pairs: int, match: float = 0.0, value: float = 0.0, *, time: float) -> float:

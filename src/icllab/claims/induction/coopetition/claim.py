@@ -40,7 +40,7 @@ def theory(dataset: xr.Dataset, *, cost: float | None = None, beside: bool = Tru
             start["overlap"].values,
             start["size_beside"].values * beside,
             squares=squares,
-            floors=FLOORS[at["setting"]],
+            floors=FLOORS[str(at["setting"])],
             cost=fixed["cost"] if cost is None else cost,
             dim=fixed["dim"],
             times=fixed["rate"] * curves.step.values,
