@@ -55,8 +55,8 @@ def drive_per_pair(match: Numbers = 0.0, value: Numbers = 0.0) -> Number:
     .. math:: \frac{I_N}N = e^{-\beta_0}\sqrt{\tfrac\pi2}\,e^{w_0^2/2}\,\mathrm{erfc}(w_0/\sqrt2)
 
     Args:
-        match: :math:`\beta_0`, at the start.
-        value: :math:`w_0`, at the start.
+        match: :math:`\beta_0` at the start, a finite number.
+        value: :math:`w_0` at the start, a finite number.
 
     Derived: docs/races.md, What the context needs.
     """
@@ -74,9 +74,9 @@ def context_time(pairs: int, match: float = 0.0, value: float = 0.0, *, logit: f
 
     Args:
         pairs: :math:`N`, an integer of at least 2.
-        match: :math:`\beta_0`, at the start.
-        value: :math:`w_0`, at the start.
-        logit: Level of the copy's logit, positive.
+        match: :math:`\beta_0` at the start, a finite number.
+        value: :math:`w_0` at the start, a finite number.
+        logit: Level of the copy's logit, :math:`> 0`.
 
     Derived: docs/races.md, What the context needs.
     """
@@ -111,7 +111,7 @@ def table_memorising(classes: Numbers, *, loss: Numbers) -> Memorising:
 
     Args:
         classes: :math:`K>0`.
-        loss: :math:`L` in nats, between 0 and ln 2.
+        loss: :math:`0 < L < \ln 2`, in nats.
 
     Derived: docs/races.md, What memorising leaves.
     """
@@ -149,8 +149,8 @@ def table_race(classes: float, pairs: int, match: float = 0.0, value: float = 0.
     Args:
         classes: :math:`K\ge1`.
         pairs: :math:`N`, an integer of at least 2.
-        match: :math:`\beta_0`, at the start.
-        value: :math:`w_0`, at the start.
+        match: :math:`\beta_0` at the start, a finite number.
+        value: :math:`w_0` at the start, a finite number.
         times: Times of the answer, increasing, from 0.
 
     Derived: docs/races.md, The threshold.
@@ -182,9 +182,9 @@ def table_threshold(pairs: int, match: float = 0.0, value: float = 0.0, *, time:
 
     Args:
         pairs: :math:`N`, an integer of at least 2.
-        match: :math:`\beta_0`, at the start.
-        value: :math:`w_0`, at the start.
-        time: Time of the race, positive: many times N.
+        match: :math:`\beta_0` at the start, a finite number.
+        value: :math:`w_0` at the start, a finite number.
+        time: :math:`t > 0`, duration of the race: many times N.
 
     Derived: docs/races.md, The threshold.
     """

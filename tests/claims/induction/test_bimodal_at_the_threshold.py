@@ -42,9 +42,8 @@ def test_it_fails_where_one_thing_is_otherwise(changes, found):
     assert found <= set(failing(made_up(**changes))) <= found | {"memorised", "in_context"}
 
 
-def test_without_a_threshold_in_the_grid_nothing_is_judged_of_it():
+def test_two_modes_that_are_next_to_each_other_are_no_two_outcomes():
     dataset = made_up()
-    dataset["copy_probability"] = dataset["copy_probability"].where(False, 0.5) + 1e-3 * np.random.default_rng(
-        1
-    ).random((4, 48))
-    assert outcomes(dataset)["threshold"] is Outcome.UNDECIDED
+    near = 0.5 + 1e-3 * dataset["copy_probability"]
+    assert outcomes(dataset.assign(copy_probability=near))["bimodal[classes=threshold]"] is Outcome.HOLDS
+    assert "split" in failing(dataset.assign(copy_probability=near))
