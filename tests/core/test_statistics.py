@@ -1,9 +1,20 @@
 """Means, their errors, the limit of a finite-size measurement, and where a curve rises or is least."""
 
+import itertools
+
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
-from icllab.core.statistics import crossed_mean_and_error, extrapolate, first_rise, lowest, mean_and_error
+from icllab.core.statistics import (
+    crossed_mean_and_error,
+    dip,
+    dip_p_value,
+    extrapolate,
+    first_rise,
+    lowest,
+    mean_and_error,
+)
 
 
 def test_mean_and_error_against_numpy():
@@ -93,3 +104,74 @@ def test_the_lowest_point_of_a_parabola_of_the_ends_and_of_nothing():
     values = 2 * (points - vertices) ** 2 - 5
     np.testing.assert_allclose(lowest(points, values), [1.3, 3.4, 0.0, 7.0], rtol=1e-12)
     assert np.isnan(lowest(points, np.array([1.0, 0.0, np.nan, 1.0, 2.0])))
+
+
+def dip_by_linear_programs(x):
+    """The dip from its definition: the least distance of a distribution with its mode, and atom, at each sample."""
+    n = len(x)
+    distances = []
+    for mode in range(n):
+        # unknowns: values below the mode's atom (0 to mode) and above it (mode to n - 1), and the distance
+        left, right = np.arange(mode + 1), np.arange(mode, n)
+        size, rows, bounds = n + 2, [], []
+
+        def place(i, side):
+            return i if side == "left" else i + 1
+
+        def at_most(terms, bound, size=size, rows=rows, bounds=bounds):
+            row = np.zeros(size)
+            for k, c in terms:
+                row[k] += c
+            rows.append(row)
+            bounds.append(bound)
+
+        for side, part in (("left", left), ("right", right)):
+            sign = 1 if side == "left" else -1
+            for i in part:
+                k = place(i, side)
+                if not (side == "left" and i == mode):
+                    at_most([(k, -1), (n + 1, -1)], -(i + 1) / n)  # near the top of the step
+                if not (side == "right" and i == mode):
+                    at_most([(k, 1), (n + 1, -1)], i / n)  # and its bottom
+            for a, b, c in zip(part, part[1:], part[2:], strict=False):
+                slopes = [(place(a, side), -1 / (x[b] - x[a])), (place(b, side), 1 / (x[b] - x[a]))]
+                slopes += [(place(b, side), 1 / (x[c] - x[b])), (place(c, side), -1 / (x[c] - x[b]))]
+                at_most([(k, sign * value) for k, value in slopes], 0.0)
+            for a, b in itertools.pairwise(part):
+                at_most([(place(a, side), 1), (place(b, side), -1)], 0.0)
+        at_most([(place(mode, "left"), 1), (place(mode, "right"), -1)], 0.0)
+        cost = np.zeros(size)
+        cost[-1] = 1
+        solution = linprog(cost, np.array(rows), bounds, bounds=[(0, 1)] * size)
+        distances.append(solution.fun if solution.status == 0 else np.inf)
+    return min(distances)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_dip_is_the_distance_from_distributions_of_one_mode(seed):
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.normal(size=9) + 4 * (seed % 3) * rng.integers(2, size=9))
+    assert dip(x) == pytest.approx(dip_by_linear_programs(x), abs=1e-9)
+
+
+def test_the_dip_of_even_samples_is_least_and_that_of_two_heaps_is_a_quarter():
+    assert dip(np.arange(10.0)) == pytest.approx(1 / 20)
+    heaps = np.concatenate([np.linspace(0, 1e-6, 50), np.linspace(1, 1 + 1e-6, 50)])
+    assert dip(heaps) == pytest.approx(0.25, abs=0.01)
+    assert dip(-3 * heaps + 2) == pytest.approx(dip(heaps))
+
+
+def test_two_modes_are_seen_and_one_is_not():
+    rng, repeats, n = np.random.default_rng(3), 60, 48
+    draws = {
+        "normal": lambda: rng.normal(size=n),
+        "exponential": lambda: rng.exponential(size=n),
+        "uniform": lambda: rng.random(n),
+        "overlapping": lambda: rng.normal(size=n) + 4 * rng.integers(2, size=n),
+        "two": lambda: rng.normal(size=n) + 8 * rng.integers(2, size=n),
+    }
+    alarms = {name: np.mean([dip_p_value(draw()) < 0.05 for _ in range(repeats)]) for name, draw in draws.items()}
+    assert alarms["normal"] == alarms["exponential"] == 0.0
+    assert alarms["uniform"] <= 0.05 + 3 * (0.05 * 0.95 / repeats) ** 0.5
+    assert 0.2 < alarms["overlapping"] < 0.8
+    assert alarms["two"] == 1.0

@@ -1,5 +1,7 @@
 """Coopetition: eight numbers against the gradient of all entries, fixed points against its Hessian, and limits."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,14 +132,24 @@ def test_shared_factors_grow_without_end_where_both_floors_are_positive():
     squares, times = (1.5, 0.8, 1.1, 0.9), [0.0, 1e5, 1e7, 1e9]
     path = coopetition.flow(4 * [1.0], 4 * [0.0], squares=squares, floors=(0.1, 0.1), cost=0.1, dim=4, times=times)
     product = path.overlaps[1:, 1] * path.overlaps[1:, 2]
-    wanted = coopetition.shared_growth(np.array(times[1:]), cost=0.1, dim=4, squares=squares)
+    wanted: Any = coopetition.shared_growth(np.array(times[1:]), cost=0.1, dim=4, squares=squares)
     np.testing.assert_allclose(product / wanted, 1.0, atol=0.05)
     assert abs(product[-1] / wanted[-1] - 1) < 5e-3
     assert path.errors[-1].max() < 1e-3
 
 
+def test_shared_factors_shorten_the_wait_of_a_small_aligned_start():
+    start, times = 2e-3, np.linspace(0.0, 3000.0, 3001)
+    law = {"squares": 4 * [1.0], "floors": (0.0, 0.0), "cost": 0.0, "dim": 2, "times": times}
+    together = coopetition.flow(4 * [start], 4 * [0.0], **law)
+    alone = coopetition.flow(3 * [start] + [0.0], 4 * [0.0], held=("d",), **law)
+    waits = [np.interp(-0.25, -path.errors[:, 0], times) for path in (together, alone)]
+    assert waits[0] / waits[1] == pytest.approx(np.log(1 + np.sqrt(2)) / np.sqrt(2), rel=0.02)
+    assert waits[1] == pytest.approx(2 / (0.5 * start), rel=0.02)
+
+
 def test_arguments_are_refused():
-    law = {"squares": 4 * [1.0], "floors": (0.1, 0.0), "cost": 0.1, "dim": 3, "times": [0.0, 1.0]}
+    law: Any = {"squares": 4 * [1.0], "floors": (0.1, 0.0), "cost": 0.1, "dim": 3, "times": [0.0, 1.0]}
     with pytest.raises(InputError, match="overlaps: expected one number for each"):
         coopetition.flow([1.0, 1.0], 4 * [0.1], **law)
     with pytest.raises(InputError, match="held"):

@@ -31,6 +31,22 @@ def test_the_race_is_that_of_sampled_labels(classes):
     assert path.copy[0] == pytest.approx(value * np.exp(match) / (np.exp(match) + pairs - 1))
 
 
+def test_the_noise_of_other_labels_turns_the_match_too():
+    time, start = 8.0, {"match": 0.0, "value": 1.5}
+    path = race.table_race(1e9, 12, start["match"], start["value"], times=[time])
+    _, value, match = sampled(1e9, 12, start["match"], start["value"], time=time, prompts=40_000)
+    assert path.match[0] - start["match"] == pytest.approx(match - start["match"], rel=0.03)
+    assert path.value[0] - start["value"] == pytest.approx(value - start["value"], abs=0.01)
+
+
+def test_the_noise_of_other_labels_speeds_up_a_table():
+    path = race.table_race(5.0, 24, 3.0, 2.5, times=[1.0])
+    table, _, _ = sampled(5.0, 24, 3.0, 2.5, time=1.0, rate=0.05, prompts=200_000)
+    quiet = race.table_race(5.0, 10**6, 3.0 + np.log((10**6 - 1) / 23), 2.5, times=[1.0])  # as much attention
+    assert path.table[0] == pytest.approx(table, rel=0.005)
+    assert path.table[0] > 1.01 * quiet.table[0]
+
+
 def test_the_time_of_the_context_is_that_of_a_race_with_nothing_to_memorise():
     time = race.context_time(24, 0.4, 0.1, logit=0.8)
     path = race.table_race(1e9, 24, 0.4, 0.1, times=[0.0, time])

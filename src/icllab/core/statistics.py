@@ -108,12 +108,13 @@ def dip(samples: np.ndarray) -> float:
         below, above = _hull(x, low, high, 1), _hull(x, low, high, -1)
         minorant, majorant = np.interp(x[inside], x[below], below), np.interp(x[inside], x[above], above) + 1
         k = inside[np.argmax(majorant - minorant)]
-        start = below[np.searchsorted(below, k, side="right") - 1]
-        end = above[np.searchsorted(above, k)]
+        start = int(below[np.searchsorted(below, k, side="right") - 1])
+        end = int(above[np.searchsorted(above, k)])
         if np.max(majorant - minorant) <= largest:
             break
         left, right = inside <= start, inside >= end
-        largest = max(largest, np.max((inside + 1 - minorant)[left]), np.max((majorant - inside)[right]))
+        outside = np.max((inside + 1 - minorant)[left]), np.max((majorant - inside)[right])
+        largest = max(largest, *map(float, outside))
         if (low, high) == (start, end):
             break
         low, high = start, end

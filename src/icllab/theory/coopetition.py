@@ -105,8 +105,8 @@ def fixed_points(
     for name, (overlaps, rests) in candidates.items():
         if rests:
             x = np.array(overlaps)
-            loss, hessian = _aligned(x, targets, floors, float(alpha))
-            points.append(FixedPoint(name, x, loss, np.linalg.eigvalsh(hessian), name != "nothing"))
+            loss, hessian = _at_rest(x, targets, floors, float(alpha))
+            points.append(FixedPoint(name, x, loss, np.asarray(np.linalg.eigvalsh(hessian), float), name != "nothing"))
     return tuple(points)
 
 
@@ -223,29 +223,19 @@ def _errors(x: Array, squared: Array, targets: Array) -> Array:
     return (whole - 2 * cross + null) / 2
 
 
-def _aligned(x: Array, targets: Array, floors: Array, alpha: float) -> tuple[float, Array]:
-    """Loss and Hessian of the four overlaps, in the coordinates of vectors of unit mean square."""
-    values, gradients, hessians = [], [], []
-    for m in _MECHANISMS:
-        scale, product = targets[m].prod(), x[m].prod()
-        slope, bend = np.zeros(4), np.zeros((4, 4))
-        for i, v in enumerate(m):
-            slope[v] = x[[u for u in m if u != v]].prod()
-            for w in m[:i]:
-                bend[v, w] = bend[w, v] = x[[u for u in m if u not in (v, w)]].prod()
-        values.append(scale / 2 * (product - 1) ** 2)
-        gradients.append(scale * (product - 1) * slope)
-        hessians.append(scale * (np.outer(slope, slope) + (product - 1) * bend))
-    first, second = values + floors
-    cross = np.outer(*gradients)
-    hessian = second * hessians[0] + first * hessians[1] + cross + cross.T
-    strength, (a, d) = alpha * targets[0] * targets[3], x[[0, 3]]
-    hessian[0, 0] += strength * d**2
-    hessian[3, 3] += strength * a**2
-    hessian[_ENDS, _ENDS[::-1]] += 2 * strength * a * d
-    loss = first * second + strength / 2 * a**2 * d**2
-    unit = np.sqrt(np.outer(targets, targets))
-    return float(loss), hessian / unit
+def _at_rest(x: Array, targets: Array, floors: Array, alpha: float) -> tuple[float, Array]:
+    """Loss and Hessian of the four overlaps at a point at rest, in the coordinates of vectors of unit mean square.
+
+    There each mechanism has either no error, or an error with the weight zero, or no slope; and a or d vanishes, or the
+    cost does.
+    """
+    values = _errors(x, x**2 * targets, targets) + floors
+    hessian = np.diag(alpha * targets[0] * targets[3] * np.array([x[3] ** 2, 0.0, 0.0, x[0] ** 2]))
+    for weight, m in zip(values[::-1], _MECHANISMS, strict=True):
+        slope = np.zeros(4)
+        slope[m] = x[m][_FIRST] * x[m][_SECOND]
+        hessian += weight * targets[m].prod() * np.outer(slope, slope)
+    return float(values.prod()), hessian / np.sqrt(np.outer(targets, targets))
 
 
 def _four(name: str, values: Vectors, domain: Domain) -> Array:

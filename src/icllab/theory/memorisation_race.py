@@ -55,8 +55,8 @@ def drive_per_pair(match: Numbers = 0.0, value: Numbers = 0.0) -> Number:
     .. math:: \frac{I_N}N = e^{-\beta_0}\sqrt{\tfrac\pi2}\,e^{w_0^2/2}\,\mathrm{erfc}(w_0/\sqrt2)
 
     Args:
-        match: :math:`\beta_0`, at the start.
-        value: :math:`w_0`, at the start.
+        match: :math:`\beta_0` at the start, a finite number.
+        value: :math:`w_0` at the start, a finite number.
 
     Derived: docs/races.md, What the context needs.
     """
@@ -74,9 +74,9 @@ def context_time(pairs: int, match: float = 0.0, value: float = 0.0, *, logit: f
 
     Args:
         pairs: :math:`N`, an integer of at least 2.
-        match: :math:`\beta_0`, at the start.
-        value: :math:`w_0`, at the start.
-        logit: Level of the copy's logit, positive.
+        match: :math:`\beta_0` at the start, a finite number.
+        value: :math:`w_0` at the start, a finite number.
+        logit: Level of the copy's logit, :math:`> 0`.
 
     Derived: docs/races.md, What the context needs.
     """
@@ -86,7 +86,7 @@ def context_time(pairs: int, match: float = 0.0, value: float = 0.0, *, logit: f
     )
 
     def rate(_: float, state: Array) -> list[float]:
-        return list(_attention_rates(*state, pairs, 0.0))
+        return list(_attention_rates(float(state[0]), float(state[1]), pairs, 0.0))
 
     def reached(_: float, state: Any) -> float:
         return state[0] * _attention(state[1], pairs) - level
@@ -111,7 +111,7 @@ def table_memorising(classes: Numbers, *, loss: Numbers) -> Memorising:
 
     Args:
         classes: :math:`K>0`.
-        loss: :math:`L` in nats, between 0 and ln 2.
+        loss: :math:`0 < L < \ln 2`, in nats.
 
     Derived: docs/races.md, What memorising leaves.
     """
@@ -149,8 +149,8 @@ def table_race(classes: float, pairs: int, match: float = 0.0, value: float = 0.
     Args:
         classes: :math:`K\ge1`.
         pairs: :math:`N`, an integer of at least 2.
-        match: :math:`\beta_0`, at the start.
-        value: :math:`w_0`, at the start.
+        match: :math:`\beta_0` at the start, a finite number.
+        value: :math:`w_0` at the start, a finite number.
         times: Times of the answer, increasing, from 0.
 
     Derived: docs/races.md, The threshold.
@@ -164,17 +164,17 @@ def table_race(classes: float, pairs: int, match: float = 0.0, value: float = 0.
         raise expected("times", "increasing numbers from 0", "others")
 
     def rate(_: float, state: Array) -> list[float]:
-        phi, value, match = state
-        m = phi + value * _attention(match, pairs)
-        noise = (1 - _attention(match, pairs)) ** 2 / (pairs - 1)
+        phi, v, b = map(float, state)
+        m = phi + v * _attention(b, pairs)
+        noise = (1 - _attention(b, pairs)) ** 2 / (pairs - 1)
         bend = expit(-m) * expit(m) * (expit(m) - expit(-m))  # second derivative of sigma at -m
-        return [(expit(-m) + noise * value**2 / 2 * bend) / k, *_attention_rates(value, match, pairs, phi)]
+        return [(expit(-m) + noise * v**2 / 2 * bend) / k, *_attention_rates(v, b, pairs, phi)]
 
     solution = solve_ivp(rate, (0.0, float(t[-1])), [0.0, w, beta], method="LSODA", t_eval=t, rtol=1e-8, atol=1e-10)
     if not solution.success:
         raise IclError(f"table_race: expected an integration to t = {t[-1]:g}, got: {solution.message}")
-    phi, value, match = solution.y
-    return Race(t, phi, value, match, value * _attention(match, pairs))
+    table, values, matches = solution.y
+    return Race(t, table, values, matches, values * _attention(matches, pairs))
 
 
 def table_threshold(pairs: int, match: float = 0.0, value: float = 0.0, *, time: float) -> float:
@@ -182,9 +182,9 @@ def table_threshold(pairs: int, match: float = 0.0, value: float = 0.0, *, time:
 
     Args:
         pairs: :math:`N`, an integer of at least 2.
-        match: :math:`\beta_0`, at the start.
-        value: :math:`w_0`, at the start.
-        time: Time of the race, positive: many times N.
+        match: :math:`\beta_0` at the start, a finite number.
+        value: :math:`w_0` at the start, a finite number.
+        time: :math:`t > 0`, duration of the race: many times N.
 
     Derived: docs/races.md, The threshold.
     """

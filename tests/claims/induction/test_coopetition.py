@@ -90,7 +90,7 @@ def test_it_holds_where_all_is_as_claimed():
         ({"cost": 0.0}, {"fades", "flow"}),
         ({"floors": {"second free": (0.0, 0.1), "first free": (0.1, 0.0), "both floored": (0.1, 0.02)}}, {"fades"}),
         ({"floors": claim.FLOORS | {"both floored": (0.1, 0.0)}}, {"both"}),
-        ({"theory": theory_under(claim, "aligned")}, {"flow"}),
+        ({"theory": theory_under(claim, "free_flow")}, {"flow"}),
     ],
 )
 def test_it_fails_where_one_thing_is_otherwise(changes, found):

@@ -53,7 +53,7 @@ def train(
     ``starts`` are keys of items, labels and weights at the start; prompts are those of ``keys`` in any case.
     """
     runs = classes, keys, keys if starts is None else starts
-    return jax.lax.map(lambda run: _run(*run, sizes, parts, steps, every), runs)
+    return jax.lax.map(lambda run: _run(run, sizes, parts, steps, every), runs)
 
 
 def copy_logit(value: np.ndarray, match: np.ndarray, pairs: int) -> np.ndarray:
@@ -70,7 +70,8 @@ def crossing(time: np.ndarray, curve: np.ndarray, level: float) -> float:
     return float(np.interp(level, curve[k - 1 : k + 1], time[k - 1 : k + 1]))
 
 
-def _run(classes: Any, key: Any, start: Any, sizes: Sizes, parts: Parts, steps: int, every: int) -> dict[str, Any]:
+def _run(run: Any, sizes: Sizes, parts: Parts, steps: int, every: int) -> dict[str, Any]:
+    classes, key, start = run
     of_items, of_labels, of_weights, of_attention = jax.random.split(jax.random.fold_in(start, 0), 4)
     of_prompts = jax.random.fold_in(key, 1)
     items = jax.random.normal(of_items, (MOST, sizes.dim))
@@ -144,5 +145,5 @@ def _memorised(weights: Any, prompt: Any, parts: Parts) -> Any:
         return weights[prompt["number"]]
     x = prompt["query"]
     for matrix, bias in weights[:-1]:
-        x = jax.nn.relu(x @ matrix + bias)
-    return (x @ weights[-1][0] + weights[-1][1])[:, 0]
+        x = jax.nn.relu(x @ matrix + bias[None])
+    return (x @ weights[-1][0] + weights[-1][1][None])[:, 0]

@@ -21,7 +21,8 @@ from icllab.theory import memorisation_race
 MEMORISED, ACQUIRED = 0.1, 1.0
 EXPONENT, SPREAD = 0.92, 0.05  # below 1, that of a table of the classes
 NEAR, POWER = 0.25, 0.25
-RESAMPLED = 2000
+LEAST = 0.1  # power of the number of classes of which a threshold is predicted
+RESAMPLED = 500
 
 
 def theory(dataset: xr.Dataset, *, reverse: bool = False) -> xr.Dataset:
@@ -48,8 +49,10 @@ def theory(dataset: xr.Dataset, *, reverse: bool = False) -> xr.Dataset:
         """Logarithms of the measured and the predicted number of classes, and their difference, [kind, pairs]."""
         drive, need, wins = (array[..., rows].mean(axis=-1) for array in arrays)
         slope, constant = np.polyfit(np.log(dataset.classes.values), drive.mean(axis=1), 1)
-        law = {"prefactor": np.exp(constant), "exponent": max(slope, 1e-3)}
-        predicted = np.log(memorisation_race.threshold_classes(np.exp(need), **law))
+        law = {"prefactor": np.exp(constant), "exponent": slope}
+        predicted = np.full(len(need), np.nan)  # where nothing is memorised there is no threshold
+        if slope > LEAST:
+            predicted = np.log(memorisation_race.threshold_classes(np.exp(need), **law))
         predicted = predicted[::-1] if reverse else predicted
         measured = first_rise(np.log(dataset.classes_per_pair.values), wins - 0.5) + np.log(dataset.pairs.values)
         return np.stack([measured, predicted, measured - predicted])

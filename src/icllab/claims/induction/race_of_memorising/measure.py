@@ -1,6 +1,7 @@
 """Runs of memorising alone, of the context alone, and of both together."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from icllab.claims.induction import _race
@@ -13,17 +14,17 @@ EVERY = 4  # steps of a record
 def measure(point, *, key, weights="mlp", frozen=False, reshuffled=False):
     """One cell, of one length. ``weights``: ``table`` has one number for each class; see :class:`_race.Parts`."""
     sizes = _race.Sizes(point.pairs, point.dim, point.hidden, point.batch, point.rate, point.std)
-    keys = [jax.random.fold_in(key, seed) for seed in point.seed]
+    seeds = point.seed
     parts = _race.Parts(weights, frozen=frozen, reshuffled=reshuffled)
 
     def curves(classes, parts, time):
         """Curves [classes, seed, record], and the times at the middle of the records."""
         steps = round(time / point.rate) // EVERY * EVERY
-        repeated = np.repeat(np.asarray(classes, np.int32), len(keys))
-        stacked = jax.numpy.stack(keys * len(classes))
+        repeated = np.repeat(np.asarray(classes, np.int32), len(seeds))
+        stacked = jnp.stack([jax.random.fold_in(key, seed) for _ in classes for seed in seeds])  # one start a seed
         records = _race.train(repeated, stacked, sizes=sizes, parts=parts, steps=steps, every=EVERY)
         times = point.rate * (EVERY * np.arange(steps // EVERY) + (EVERY - 1) / 2)
-        shape = len(classes), len(keys), -1
+        shape = len(classes), len(seeds), -1
         return times, {name: np.asarray(values, float).reshape(shape) for name, values in records.items()}
 
     def crossings(times, values, level):
