@@ -68,7 +68,7 @@ def figure(dataset: xr.Dataset):
 
 
 claim = Claim(
-    title="Two outcomes of equal runs at the threshold",
+    title="Equal runs, two outcomes",
     sentence=(
         "Runs that differ only in their seed end in two modes, in context or in weights, at the threshold number of "
         "classes, and in one mode far from it."
