@@ -8,6 +8,7 @@ import pytest
 from icllab import tasks
 from icllab.core.errors import InputError
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
+from icllab.diagnostics.contexts import queries
 from icllab.diagnostics.contexts.queries import (
     answers_after,
     answers_alone,
@@ -127,8 +128,9 @@ CONTEXT = TokenPrompt(jnp.asarray([1, 2, 3, 4, 5, 0]))
 ROWS = ([1, 2, 3], [4, 5], [6, 1, 2, 3, 4], [3, 2, 1, 6])
 
 
-def test_queries_of_different_lengths_end_at_their_last_target():
+def test_queries_of_different_lengths_end_at_their_last_target(monkeypatch):
     """Of at most three positions each: the answers are those to each query alone, and after the context."""
+    monkeypatch.setattr(queries, "LARGE", 0)
     prompts = TokenPrompt.from_ragged(ROWS)
     asked = queries_for(CONTEXT, TOKENS, count=prompts, size=3, key=jax.random.key(0))
     answers = [answers_alone(MODEL, asked.fitted), answers_alone(MODEL, asked.held_out)]
@@ -162,9 +164,10 @@ def test_the_padding_of_a_context_is_cut():
     assert asked.description["context_length"] == 1
 
 
-def test_one_row_of_logits_is_that_of_all_after_a_context_too():
+def test_one_row_of_logits_is_that_of_all_after_a_context_too(monkeypatch):
     """The shortcut of a transformer against a wrapped one, which has none."""
+    monkeypatch.setattr(queries, "LARGE", 0)
     plain = edited(MODEL, lambda name, value: value + 0 if name == "embedding" else value)
-    queries = jax.vmap(TokenPrompt)(jnp.asarray([[1, 2, 3], [4, 5, 6]]))
-    for answers in (answers_alone, lambda model, queries: answers_after(model, CONTEXT, queries)):
-        np.testing.assert_allclose(answers(MODEL, queries), answers(plain, queries), rtol=1e-4, atol=1e-5)
+    asked = jax.vmap(TokenPrompt)(jnp.asarray([[1, 2, 3], [4, 5, 6]]))
+    for answers in (answers_alone, lambda model, asked: answers_after(model, CONTEXT, asked)):
+        np.testing.assert_allclose(answers(MODEL, asked), answers(plain, asked), rtol=1e-4, atol=1e-5)

@@ -13,7 +13,7 @@ that has a target, in a few-shot prompt at the first token of the answer.
 
 import functools
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import equinox as eqx
 import jax
@@ -28,6 +28,8 @@ from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.models.contexts.prefixes import Prefixed, after
 from icllab.models.networks.transformer import Transformer
 from icllab.tasks.few_shot import FewShotPrompt
+
+LARGE = 1000  # token ids of a vocabulary from which a transformer's answers take shortcuts
 
 
 @functools.singledispatch
@@ -151,12 +153,19 @@ def _require_room(context: Prompt, size: int) -> None:
             raise expected("context", f"at most {context.position_dim} places, query included", positions)
 
 
+def _of_large_vocabulary(model: Any, prompt: Any) -> TypeGuard[Transformer | Prefixed]:
+    """Whether a model is a transformer of at least ``LARGE`` token ids; of fewer its programs stay as they were."""
+    transformer = model.model if isinstance(model, Prefixed) else model
+    if not (isinstance(transformer, Transformer) and isinstance(prompt, TokenPrompt)):
+        return False
+    return (transformer.embedding.arrangement.outputs or 0) >= LARGE
+
+
 def last_answer(model: Predictor, prompt: Any) -> Float[Array, " output"]:
     """The answer at the last position, of a prompt with a mask the last that has a target, as a vector."""
     scored = scored_positions(prompt)
     row = -1 if scored is None else jnp.sum(scored) - 1
-    if isinstance(model, Transformer | Prefixed) and isinstance(prompt, TokenPrompt):
-        # One row of logits: those of all tokens would be most of the arithmetic where the vocabulary is large.
+    if _of_large_vocabulary(model, prompt):  # one row of logits: all rows would be most of the arithmetic
         stream = model.trace(prompt).activations["readout"]
         return (model.model if isinstance(model, Prefixed) else model).answers(stream[row][None])[0]
     return model(prompt)[row].reshape(-1)
@@ -170,8 +179,8 @@ def answers_alone(model: Predictor, queries: Any) -> Float[Array, "query output"
 
 @eqx.filter_jit
 def answers_after(model: Predictor, context: Any, queries: Any) -> Float[Array, "query output"]:
-    """Answers to queries after a context; a transformer reads the tokens of the context once."""
-    if isinstance(model, Transformer) and isinstance(context, TokenPrompt) and context.mask is None:
+    """Answers to queries after a context; of a large vocabulary a transformer reads the context once."""
+    if _of_large_vocabulary(model, context) and not isinstance(model, Prefixed) and context.mask is None:
         prefixed = Prefixed.from_context(model, context)
         return jax.vmap(lambda query: last_answer(prefixed, query))(queries)
     return jax.vmap(lambda query: last_answer(model, join_prompt(context, query)))(queries)
