@@ -70,8 +70,10 @@ claim = Claim(
             measure={"reshuffled": True},
             axes={"decay": (0.003,)},
         ),
-        "frozen": Control(
-            "attention stays as it starts", measure={"frozen": True, "decay": 0.0}, axes={"decay": (0.003,)}
+        "nothing": Control(
+            "attention stays as it starts, and nothing can be memorised",
+            measure={"frozen": True, "reshuffled": True, "decay": 0.0},
+            axes={"decay": (0.003,), "step": tuple(range(40, 401, 40)), "seed": (0, 1, 2, 3)},
         ),
     },
 )
