@@ -34,7 +34,10 @@ class Parts(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Numbers of pairs, dimensions and hidden units, prompts of a batch, the rate, and the start's scale."""
+    """Numbers of pairs, dimensions and hidden units, prompts of a batch, the rate, and the start's scale.
+
+    ``decay`` is that of the attention's two numbers, in a unit of time.
+    """
 
     pairs: int
     dim: int
@@ -42,6 +45,7 @@ class Sizes(NamedTuple):
     batch: int
     rate: float
     std: float
+    decay: float = 0.0
 
 
 @functools.partial(jax.jit, static_argnames=("sizes", "parts", "steps", "every"))
@@ -97,7 +101,10 @@ def _run(run: Any, sizes: Sizes, parts: Parts, steps: int, every: int) -> dict[s
         if parts.frozen:
             gradient = gradient | {"value": 0.0, "match": 0.0}
         record = {"loss": value, "remaining": remaining, "value": state["value"], "match": state["match"]}
-        return jax.tree.map(lambda w, g: w - sizes.rate * g, state, gradient), record
+        moved = jax.tree.map(lambda w, g: w - sizes.rate * g, state, gradient)
+        if sizes.decay:
+            moved |= {name: moved[name] - sizes.rate * sizes.decay * state[name] for name in ("value", "match")}
+        return moved, record
 
     def block(state: Any, keys: Any) -> tuple[Any, Any]:
         state, records = jax.lax.scan(step, state, keys)
