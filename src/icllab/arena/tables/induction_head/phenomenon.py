@@ -22,15 +22,15 @@ phenomenon = Phenomenon(
         "classes": "K, number of classes",
         "zipf": "exponent of the classes' frequencies",
     },
-    # Networks of one size share a compilation: two sizes for each N, and four combinations of the rest for each.
+    # Networks of one size share a compilation: two sizes for each N, and all combinations of the rest for each.
     cells=[
         {"pairs": pairs, **sizes, **rest}
         for pairs in PAIRS
-        for i, sizes in enumerate(drawn_cells(SIZES, count=2, key=pairs))
-        for rest in drawn_cells(REST, count=4, key=10 * pairs + i)
+        for sizes in drawn_cells(SIZES, count=2, key=pairs)
+        for rest in drawn_cells(REST, count=6, key=0)
     ],
-    seeds=1,
-    held_out=11,
-    key=1,
+    seeds=2,
+    held_out=16,
+    key=2,
     sources=("Musat25", "Aoyama25", "Zucchet25", "Nguyen25", "Reddy24"),
 )
