@@ -13,7 +13,7 @@ REST = {"start": (0.6, 1.0, 1.6), "zipf": (0.0, 1.0)}
 LABELS = 16
 
 phenomenon = Phenomenon(
-    value="training steps until the context's labels are used",
+    value="training steps",
     conditions={
         "pairs": "N, item-label pairs of a context, which has 2N + 1 tokens",
         "batch": "prompts of a step",
