@@ -26,9 +26,9 @@ def missing(table, held_out):
 
 def require_registered(table):
     """Raise unless every theory is registered as it is now."""
-    entries = registry.registered(table)
-    lacking = [n for n, theory in registry.theories(table).items() if entries.get(n, {}).get("source") != theory.digest]
-    if lacking or missing(table, held_out=False):
+    entries, (train, _) = registry.registered(table), registry.phenomenon(table).parts(registry.record(table))
+    lacking = [n for n, theory in registry.theories(table).items() if registry.refusal(theory, entries.get(n), train)]
+    if lacking:
         raise InputError(f"--held-out: expected theories that are registered, these are not: {', '.join(lacking)}")
 
 

@@ -122,6 +122,20 @@ def test_a_late_theory_of_the_users_own_folder_is_marked(table, tmp_path):
     assert "mine" not in registry.registered(table)
 
 
+def test_theories_are_registered_anew_for_another_training_part(tmp_path):
+    table = planted.table(tmp_path / "again", ("x",))
+    planted.measure(table, held_out=False)
+    assert len(registry.register(table)) == 4
+    assert registry.register(table) == []
+    dataset = registry.record(table)
+    dataset["value"].values *= 2.0
+    registry.save(table, dataset)
+    before = registry.registered(table)["along_x"]["numbers"]
+    assert len(registry.register(table)) == 4
+    after = registry.registered(table)["along_x"]["numbers"]
+    assert after["constant"] - before["constant"] > 0.5
+
+
 def test_no_score_before_all_is_measured(tmp_path):
     table = planted.table(tmp_path / "begun")
     with pytest.raises(CellsMissing, match="the training part, 26 of 26 cells are not measured"):

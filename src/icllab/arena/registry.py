@@ -143,7 +143,7 @@ def registered(table: str | Path, own: str | Path | None = None) -> dict[str, di
 
 
 def register(table: str | Path, own: str | Path | None = None) -> list[str]:
-    """Fit and register every theory whose source is not registered; their names.
+    """Fit and register every theory whose source, or training part, is not registered; their names.
 
     Theories of the user's folder are registered there, others beside those of the table.
 
@@ -155,11 +155,13 @@ def register(table: str | Path, own: str | Path | None = None) -> list[str]:
     declared = phenomenon(table)
     train, held_out = declared.parts(record(table))
     require_measured(table, train, "the training part")
+    digest = data_digest(train)
     for theory in contenders.values():
-        if before.get(theory.name, {}).get("source") != theory.digest:
+        entry = before.get(theory.name, {})
+        if (entry.get("source"), entry.get("train")) != (theory.digest, digest):
             new[theory] = {
                 "source": theory.digest,
-                "train": data_digest(train),
+                "train": digest,
                 "late": declared.published or bool(np.isfinite(held_out["value"].values).any()),
                 "numbers": fitted(theory, train),
             }

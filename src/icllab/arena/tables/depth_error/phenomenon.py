@@ -12,7 +12,7 @@ from icllab.arena.phenomenon import Phenomenon
 SETTINGS = ({"rotates": 0.0, "shared": 0.0}, {"rotates": 1.0, "shared": 0.0}, {"rotates": 1.0, "shared": 1.0})
 
 phenomenon = Phenomenon(
-    value="error over the variance of the labels",
+    value="error, labels' variance 1",
     conditions={
         "dim": "d, dimension",
         "layers": "L, layers",

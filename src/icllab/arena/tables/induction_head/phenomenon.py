@@ -13,7 +13,7 @@ REST = {"start": (0.6, 1.0, 1.6), "zipf": (0.0, 1.0)}
 LABELS = 16
 
 phenomenon = Phenomenon(
-    value="training steps until the context's labels are used",
+    value="training steps",
     conditions={
         "pairs": "N, item-label pairs of a context, which has 2N + 1 tokens",
         "batch": "prompts of a step",
@@ -22,15 +22,15 @@ phenomenon = Phenomenon(
         "classes": "K, number of classes",
         "zipf": "exponent of the classes' frequencies",
     },
-    # Networks of one size share a compilation: three sizes for each N, and three combinations of the rest for each.
+    # Networks of one size share a compilation: two sizes for each N, and all combinations of the rest for each.
     cells=[
         {"pairs": pairs, **sizes, **rest}
         for pairs in PAIRS
-        for i, sizes in enumerate(drawn_cells(SIZES, count=3, key=pairs))
-        for rest in drawn_cells(REST, count=3, key=10 * pairs + i)
+        for sizes in drawn_cells(SIZES, count=2, key=pairs)
+        for rest in drawn_cells(REST, count=6, key=0)
     ],
-    seeds=1,
-    held_out=12,
-    key=1,
+    seeds=2,
+    held_out=16,
+    key=2,
     sources=("Musat25", "Aoyama25", "Zucchet25", "Nguyen25", "Reddy24"),
 )
