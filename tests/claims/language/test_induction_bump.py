@@ -2,7 +2,9 @@
 
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -13,6 +15,7 @@ from icllab.claims.language.induction_bump import claim, measure
 from icllab.core.errors import InputError
 from icllab.lab.checks import Outcome
 from icllab.tasks import Text
+from icllab.training import Record
 
 STEPS = claim.STEPS
 POINT = SimpleNamespace(
@@ -130,3 +133,17 @@ def test_checkpoints_of_a_cell_are_opened_by_the_network_of_the_documentation(tm
     assert not np.array_equal(*(run.trajectory.at(step).member(0).blocks[1].attention.query for step in (0, 4)))
     with pytest.raises(InputError, match="expected"):
         icl.load(cell / "seed=0", measure.network(point, 1, key=jax.random.key(5)))
+
+
+def test_queries_are_held_and_all_else_is_trained():
+    network = measure.network(POINT, 2, key=jax.random.key(0))
+    held, trained = (jax.tree.leaves(where(network)) for where in (measure.queries, measure.all_but_queries))
+    leaves = jax.tree.leaves(network)
+    assert {id(leaf) for leaf in held}.isdisjoint(id(leaf) for leaf in trained)
+    assert len(held) + len(trained) == len(leaves)
+    text = Text.from_documents(measure.corpus(claim.TABLES), tokens=POINT.tokens, alphabet=measure.PRINTABLE)
+    start = eqx.tree_at(measure.queries, network, replace_fn=jnp.zeros_like)
+    options = {"steps": 1, "batch": 2, "record": Record([0], progress=False), "key": jax.random.key(1)}
+    end = icl.fit(start, text, trainable=measure.all_but_queries, **options).members.member(0)
+    assert all(np.all(leaf == 0) for leaf in measure.queries(end))
+    assert not np.allclose(end.blocks[1].attention.value, network.blocks[1].attention.value)

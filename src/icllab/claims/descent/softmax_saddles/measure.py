@@ -8,6 +8,7 @@ from icllab.claims.descent import _heads, _plateaus
 from icllab.claims.descent._covariances import eigenvectors
 from icllab.claims.descent.softmax_saddles.claim import SETTING
 from icllab.core.grid import tabulated
+from icllab.theory import saddles
 
 VERSION = 1
 
@@ -23,6 +24,12 @@ def measure(point, *, key, softmax=True):
     inputs = inputs @ eigenvectors(task.dim)
     features = np.einsum("pi,pid->pd", labels[:, :-1], inputs[:, :-1]) / task.length * inputs[:, -1]
 
+    weights = saddles.component_weights(spectrum, length=task.length)
+    steps = np.concatenate([np.zeros((len(features), 1)), np.cumsum(features * weights, axis=1)], axis=1)
+    closed = spectrum.sum() - np.append(0, np.cumsum(spectrum**2 * weights))
+    # What the prompts that were drawn add to the error of linear attention on each plateau, which is known.
+    drawn = np.mean((steps - labels[:, -1:]) ** 2, axis=0) - closed
+
     def read(networks):
         """Loss, components and values along the training of a network."""
         answers = np.array([answered(network, prompts) for network in networks], float)
@@ -36,7 +43,7 @@ def measure(point, *, key, softmax=True):
         return {
             "loss_curve": (("step",), loss),
             "learned_step": (("component",), learned[list(point.component)]),
-            "plateau_loss": (("plateau",), np.where(none, np.nan, loss[records])[plateau]),
+            "plateau_loss": (("plateau",), np.where(none, np.nan, loss[records] - drawn)[plateau]),
             "value_sum": (("plateau",), np.where(none, np.nan, left[records])[plateau]),
         }
 

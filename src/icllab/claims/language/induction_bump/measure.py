@@ -195,12 +195,12 @@ def coefficient(
     return value, mcse, rhat, float(len(estimate.attrs["warnings"]))
 
 
-def queries(model: models.Transformer) -> list[Array]:
+def queries(model: Any) -> list[Any]:
     """The weights of all queries."""
     return [block.attention.query for block in model.blocks]
 
 
-def all_but_queries(model: models.Transformer) -> list[Any]:
+def all_but_queries(model: Any) -> list[Any]:
     """All parts of the network but the weights of queries."""
-    parts = [(block.attention.key, block.attention.value, block.attention.output) for block in model.blocks]
+    parts = [part for block in (b.attention for b in model.blocks) for part in (block.key, block.value, block.output)]
     return [model.embedding, model.readout, model.final_norm, *[block.norms for block in model.blocks], *parts]
