@@ -15,15 +15,15 @@ def fit_odds(name, train):
     def loss(x):
         return -log_likelihood(train, predict_odds(name, {"odds": x[:3], "scale": np.exp(x[3])}, train))
 
-    options = {"maxiter": 4000, "xatol": 1e-6, "fatol": 1e-8, "adaptive": True}
-    fits = [minimize(loss, [*start, -1.0], method="Nelder-Mead", options=options) for start in THEORIES[name].starts]
+    starts = [np.array([*start, -1.0]) for start in THEORIES[name].starts]
+    fits = [minimize(loss, start, method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-6}) for start in starts]
     best = min(fits, key=lambda found: found.fun).x
     return {"odds": best[:3], "scale": np.exp(best[3])}
 
 
 def predict_odds(name, numbers, conditions):
     """The weight that the log odds give, log-normal."""
-    known = Known(*(conditions[key].values for key in ("tasks", "steps", "gap")), COLOURS - 1)
+    known = Known(conditions["tasks"].values, conditions["steps"].values, conditions["gap"].values, COLOURS - 1)
     odds = np.clip(np.asarray(numbers["odds"], float), -20.0, 20.0)
     weight = np.maximum(probability(name, known, odds), 1e-6)
     return Prediction(np.log(weight), np.maximum(numbers["scale"], 1e-3))
