@@ -88,8 +88,8 @@ FOUR = {"seed": (0, 1, 2, 3)}
 claim = Claim(
     title="The bump of a byte model",
     sentence=(
-        "A byte model of two attention layers forms an induction head as repetition begins to lower its loss, which "
-        "bends there on text that repeats; with one layer all three are absent."
+        "A byte model of two attention layers forms an induction head as repetition begins to lower its loss on "
+        "repeats, which bends there; with one layer all three are absent."
     ),
     conditions=(
         "Attention-only networks on windows of 64 bytes of Python sources, half of which repeat their beginning; Adam. "
