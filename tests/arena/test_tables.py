@@ -49,6 +49,28 @@ def test_errors_of_depth_are_those_of_the_claim():
     np.testing.assert_allclose(dataset["value"].values[i], expected.values)
 
 
+def test_weights_and_gaps_are_those_of_the_claim():
+    dataset, recorded = registry.record("task_threshold"), records.data("asymptotics/odds_of_memorising", "small")
+    gaps = recorded["loss_gap"].sel(setting="urns").mean("seed")
+    np.testing.assert_allclose(dataset["gap"].values, gaps.sel(tasks=dataset["tasks"]).values, atol=5e-5)
+    i = registry.phenomenon("task_threshold").cells.index({"tasks": 16.0, "steps": 800.0, "gap": 0.0777})
+    at = recorded.sel(setting="urns", tasks=16, step=800, test_set="pool")
+    near, far = (at["strategy_distance"].sel(predictor=name) for name in ("memorising", "generalising"))
+    expected = (1 + (far - near) / at["strategy_gap"]) / 2
+    np.testing.assert_allclose(dataset["value"].values[i], expected.values)
+
+
+def test_weights_of_theories_are_half_at_their_thresholds():
+    cell = {"tasks": 16.0, "steps": 800.0, "gap": 0.08}
+    law = {"boundary": [np.log(800) - 2 * np.log(16), 2.0, 0.3], "race": [np.log(50.0), np.log(800.0), 0.0]}
+    assert location("task_threshold", "boundary", {"odds": law["boundary"], "scale": 1.0}, **cell) == np.log(0.5)
+    raced = location("task_threshold", "race", {"odds": law["race"], "scale": 1.0}, **cell)
+    np.testing.assert_allclose(raced, np.log(1.08 / 2.08))  # both have a loss of 1, and generalising the gap more
+    numbers = {"threshold": np.log(16), "width": 0.5, "scale": 1.0}
+    assert location("task_threshold", "fixed_threshold", numbers, **cell) == np.log(0.5)
+    assert location("task_threshold", "fixed_threshold", numbers, **cell | {"tasks": 64.0}) < np.log(0.1)
+
+
 def location(table, theory, numbers, **conditions):
     """The location that a theory predicts of one cell."""
     row = registry.record(table).isel(cell=[0])

@@ -41,13 +41,18 @@ def theory(dataset: xr.Dataset, *, permuted: bool = False, evidence: bool = True
         evidence: Whether theories know the loss gap.
         planted: A theory that the mean weights follow exactly, with the numbers fitted to them.
     """
-    distance = dataset["strategy_distance"]
-    ahead = distance.sel(predictor=STRATEGIES[0], drop=True) - distance.sel(predictor=STRATEGIES[1], drop=True)
-    dataset = dataset.assign(memorising_weight=0.5 * (1 - ahead / dataset["strategy_gap"]))
+    dataset = dataset.assign(memorising_weight=memorising_weight(dataset))
     if not evidence:
         dataset = dataset.assign(loss_gap=xr.zeros_like(dataset["loss_gap"]))
     scores = [_scored(dataset.sel(setting=[name]), permuted, planted) for name in dataset.setting.values]
     return dataset.merge(xr.concat(scores, "setting").sel(test_set=dataset.test_set))
+
+
+def memorising_weight(dataset: xr.Dataset) -> xr.DataArray:
+    """The weight of the memorising predictor in the best mixture of both, from a network's distances to them."""
+    distance = dataset["strategy_distance"]
+    ahead = distance.sel(predictor=STRATEGIES[0], drop=True) - distance.sel(predictor=STRATEGIES[1], drop=True)
+    return 0.5 * (1 - ahead / dataset["strategy_gap"])
 
 
 def _scored(part: xr.Dataset, permuted: bool, planted: str) -> xr.Dataset:

@@ -88,8 +88,8 @@ FOUR = {"seed": (0, 1, 2, 3)}
 claim = Claim(
     title="The bump of a byte model",
     sentence=(
-        "A byte model of two attention layers forms an induction head as repetition begins to lower its loss, which "
-        "bends there; with one layer all three are absent."
+        "A byte model of two attention layers forms an induction head as repetition begins to lower its loss on "
+        "repeats, which bends there; with one layer all three are absent."
     ),
     conditions=(
         "Attention-only networks on windows of 64 bytes of Python sources, half of which repeat their beginning; Adam. "
@@ -125,8 +125,8 @@ claim = Claim(
         "untrained": Control("the network stays as it began", measure={"untrained": True}, axes=FOUR),
         "one_layer": Control("the network has one layer, whatever the cell says", measure={"blocks": 1}, axes=FOUR),
         "lag": Control(
-            "heads are those of the network after a tenth of the updates",
-            measure={"lag": 10},
+            "heads are those of the network after four times as many updates",
+            measure={"lag": 0.25},
             axes={"layers": (2,), **FOUR},
         ),
         "shuffled": Control("bytes of a training window are in random order", measure={"shuffled": True}, axes=FOUR),

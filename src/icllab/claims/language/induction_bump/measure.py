@@ -104,7 +104,7 @@ def measure(point, *, key, checkpoints=None, blocks=None, shuffled=False, even=F
 
     ``blocks``: layers of the network, whatever the cell says. ``shuffled``: it is trained on windows whose bytes are
     in random order. ``even``: queries are zero and stay so. ``untrained``: every step has the initial network.
-    ``lag``: heads are those of a network with so many times fewer updates.
+    ``lag``: heads are those of a network with so many times fewer updates, or more where it is below 1.
     """
     layers = point.layers if blocks is None else blocks
     documents = corpus(point.corpus).at_least(point.tokens)

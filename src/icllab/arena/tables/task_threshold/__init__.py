@@ -1,0 +1,1 @@
+"""The error of trained linear attention of several depths."""
