@@ -76,7 +76,7 @@ def test_the_weight_is_the_place_on_the_line_between_the_predictors():
 def test_a_planted_theory_is_recognised_on_held_out_cells(name):
     """With these numbers it explains them but for the noise, and scores above every other."""
     result = scored(made_up(planted(name)))
-    scores = result.isel(resample=0).sel(test_set="pool")
+    scores = result.isel(replicate=0).sel(test_set="pool")
     assert (scores.explained.sel(theory=name) > 0.97).all()
     best = scores.log_density.mean("part").to_series().sort_values()
     assert best.index[-1] == name
@@ -99,13 +99,13 @@ def test_cells_that_are_scored_are_not_fitted():
     changed[:, STEPS > claim.LATE] = 0.5
     results = [scored(made_up(values, noise=0.0, seeds=1)) for values in (weight, changed)]
     np.testing.assert_array_equal(*(result.predicted_weight for result in results))
-    assert (results[1].explained.sel(test_set="pool").isel(theory=slice(4), resample=0) < 0.9).all()
+    assert (results[1].explained.sel(test_set="pool").isel(theory=slice(4), replicate=0) < 0.9).all()
 
 
 def test_theories_are_fitted_on_the_pool_and_scored_on_fresh_tasks_with_the_same_numbers():
     dataset = made_up(planted("posterior"), fresh=1 - planted("posterior"))
     result = scored(dataset.sortby("test_set"))  # as results are read from files
-    first = result.isel(resample=0).sel(theory="posterior").explained
+    first = result.isel(replicate=0).sel(theory="posterior").explained
     assert (first.sel(test_set="pool") > 0.97).all()
     assert (first.sel(test_set="fresh") < -1).all()
 
@@ -113,14 +113,14 @@ def test_theories_are_fitted_on_the_pool_and_scored_on_fresh_tasks_with_the_same
 def test_parts_are_the_other_pools_early_and_all_pools_late():
     weight = planted("posterior")
     weight[1::2, STEPS <= claim.LATE] = np.linspace(0, 1, 12).reshape(3, 4)
-    result = scored(made_up(weight)).isel(resample=0).sel(theory="posterior", test_set="pool").explained
+    result = scored(made_up(weight)).isel(replicate=0).sel(theory="posterior", test_set="pool").explained
     assert result.sel(part="steps") > 0.97 > 0.5 > result.sel(part="tasks")
 
 
 def test_permuted_pools_and_a_gap_of_zero_are_no_explanation():
     weight = planted("posterior")
     for options in ({"permuted": True}, {"evidence": False}):
-        result = scored(made_up(weight), **options).isel(resample=0).sel(test_set="pool", theory="posterior")
+        result = scored(made_up(weight), **options).isel(replicate=0).sel(test_set="pool", theory="posterior")
         assert (result.explained < 0.8).any(), options
 
 
@@ -136,7 +136,7 @@ def test_nulls_are_the_mean_and_the_nearest_cell_that_is_fitted():
 def test_errors_are_those_of_seeds():
     """The bootstrap error of an R² falls with the noise of seeds."""
     errors = [
-        scored(made_up(planted("race"), noise=noise)).explained.isel(resample=slice(1, None)).std("resample")
+        scored(made_up(planted("race"), noise=noise)).explained.isel(replicate=slice(1, None)).std("replicate")
         for noise in (0.1, 0.01)
     ]
     ratio = (errors[0] / errors[1]).sel(test_set="pool").isel(theory=slice(4))

@@ -22,14 +22,14 @@ def made_up(theory=claim.theory, later=(900, 1100), level=1.05, left=0.05, order
     noise = np.exp(0.02 * np.random.default_rng(0).normal(size=(2, len(SEEDS))))
     times = np.array([300, 1100])[:, None, None] + np.array(later)[:, None, None] * np.array([0, 0.1, 0.3, 1])[::order]
     levels = np.array([1.0, 0.640580, 0.377372, 0.209805, 0.135995])
-    axes = ("std", "seed")
+    axes = ("start_std", "seed")
     dataset = xr.Dataset(
         {
             "learned_step": ((*axes, "component"), times * noise[..., None]),
             "plateau_loss": ((*axes, "plateau"), level * levels * noise[..., None]),
             "value_sum": ((*axes, "plateau"), left * noise[..., None] * np.ones(5)),
         },
-        coords={"std": [0.01, 0.0025], "seed": SEEDS, "component": range(4), "plateau": range(5)},
+        coords={"start_std": [0.01, 0.0025], "seed": SEEDS, "component": range(4), "plateau": range(5)},
         attrs={"configuration": json.dumps({"fixed": {}})},
     )
     return theory(dataset)
@@ -60,7 +60,7 @@ def test_it_fails_where_something_is_otherwise(changes, failed):
 
 
 def test_networks_are_told_apart_by_their_start_wherever_it_stands():
-    assert outcome(made_up().isel(std=[1, 0])) is Outcome.HOLDS
+    assert outcome(made_up().isel(start_std=[1, 0])) is Outcome.HOLDS
 
 
 def test_it_fails_under_another_order():

@@ -110,7 +110,7 @@ def null(name: str, at: Known, cells: Known, measured: Array) -> Array:
 
 
 class Scores(NamedTuple):
-    """Predictions by all seeds ``[theory, cell]``, and scores ``[theory, test set, part, resample]``, all seeds first.
+    """Predictions by all seeds ``[theory, cell]``, and scores ``[theory, test set, part, replicate]``, all seeds first.
 
     ``explained``: fraction of the variance over the cells of a part that predictions explain, below zero if a constant
     is better. ``log_density``: mean log density of the seeds of these cells, normal about the predictions with the

@@ -84,7 +84,7 @@ def _scored(part: xr.Dataset, permuted: bool, planted: str) -> xr.Dataset:
         parts=[~late & odd, late],
         resamples=RESAMPLES,
     )
-    axes = ("theory", "test_set", "part", "resample")
+    axes = ("theory", "test_set", "part", "replicate")
     predicted = scores.predicted.reshape(-1, len(tasks), len(steps))
     return xr.Dataset(
         {
@@ -112,8 +112,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     def estimate(values: xr.DataArray) -> Estimate:
         """The mean over held-out parts; seeds of each pool are resampled by themselves."""
         values = values.mean("part")
-        error = values.isel(resample=slice(1, None)).std("resample", ddof=1) * (seeds / max(seeds - 1, 1)) ** 0.5
-        return Estimate(values.isel(resample=0, drop=True), error, freedom=float(pools * (seeds - 1)))
+        error = values.isel(replicate=slice(1, None)).std("replicate", ddof=1) * (seeds / max(seeds - 1, 1)) ** 0.5
+        return Estimate(values.isel(replicate=0, drop=True), error, freedom=float(pools * (seeds - 1)))
 
     explained, density = (dataset[name].sel(test_set=TEST_SETS[0], drop=True) for name in ("explained", "log_density"))
     formula = explained.sel(theory=FORMULA, drop=True)
@@ -166,7 +166,7 @@ claim = Claim(
         Axis("theory", r"\mathcal{T}", "theory or null"),
         Axis("formula", r"\mathcal{T}", "theory with three numbers"),
         Axis("part", "P", "held-out part of the grid"),
-        Axis("resample", "b", "bootstrap sample of seeds, 0 all of them", least=0),
+        Axis("replicate", "b", "bootstrap sample of seeds, 0 all of them", least=0),
         Axis("parameter", "j", "fitted number", least=1),
     ),
     quantities=(

@@ -45,7 +45,7 @@ def theory(dataset: xr.Dataset, *, ascending: bool = False) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Order and levels from the smaller start, values that cancel, and times that the start does not decide."""
-    large, small = (dataset.sel(std=end(dataset["std"].values), drop=True) for end in (max, min))
+    large, small = (dataset.sel(start_std=end(dataset["start_std"].values), drop=True) for end in (max, min))
     findings = checks.equal("order", "networks that learn out of order", int(small["disordered"].sum()), 0)
     inner = slice(1, DIM - 1)
     ratio = (small["plateau_loss"] / small["plateau_loss_theory"]).sel(plateau=inner)
@@ -54,7 +54,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     )
     left = small["value_sum"].sel(plateau=inner)
     findings += checks.below("cancelled", "sum of values / largest", estimates.mean(left), REMAINDER)
-    if dataset.sizes["std"] < 2:
+    if dataset.sizes["start_std"] < 2:
         return findings
     times = [np.sort(part["learned_step"].transpose("seed", "component").values)[:, :3] for part in (small, large)]
     findings += checks.complete("learned", "three components are learned", bool(np.isfinite(times).all()))
@@ -66,9 +66,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Draw losses of plateaus on linear attention's, steps of the drops by start, and curves from the smaller start."""
     rows = [
-        Panel("plateau_loss", "plateau_loss_theory", "log", x="plateau", hue="std"),
-        Panel("learned_step", yscale="log", x="component", hue="std"),
-        Panel(None, "loss_curve", "log", at={"std": float(dataset["std"].min())}, x="step", hue="seed"),
+        Panel("plateau_loss", "plateau_loss_theory", "log", x="plateau", hue="start_std"),
+        Panel("learned_step", yscale="log", x="component", hue="start_std"),
+        Panel(None, "loss_curve", "log", at={"start_std": float(dataset["start_std"].min())}, x="step", hue="seed"),
     ]
     return panels(dataset, rows, x="step", line_name="linear attention", columns=3)
 
@@ -89,7 +89,7 @@ claim = Claim(
     ),
     sources=("Zhang25",),
     axes=(
-        Axis("std", r"\sigma", "standard deviation of the start", above=0),
+        Axis("start_std", r"\sigma", "standard deviation of the start", above=0),
         Axis("component", "d", "principal component, 0 the largest", least=0),
         Axis("plateau", "m", "components learned", least=0),
     ),
@@ -104,9 +104,14 @@ claim = Claim(
     outputs=("step", *ROWS),
     fixed={"heads": 6, "rate": 0.7, "prompts": 4000, "judged": 4000},
     sizes={
-        "smoke": {"std": (0.02,), "step": tuple(range(0, 301, 20)), "seed": 2, "prompts": 200, "judged": 200} | ROWS,
-        "small": {"std": (0.01, 0.0025), "step": tuple(range(0, 4201, 30)), "seed": 8} | ROWS,
-        "medium": {"std": (0.02, 0.01, 0.005, 0.0025), "step": tuple(range(0, 4201, 30)), "seed": Seeds(8, block=1)}
+        "smoke": {"start_std": (0.02,), "step": tuple(range(0, 301, 20)), "seed": 2, "prompts": 200, "judged": 200}
+        | ROWS,
+        "small": {"start_std": (0.01, 0.0025), "step": tuple(range(0, 4201, 30)), "seed": 8} | ROWS,
+        "medium": {
+            "start_std": (0.02, 0.01, 0.005, 0.0025),
+            "step": tuple(range(0, 4201, 30)),
+            "seed": Seeds(8, block=1),
+        }
         | ROWS,
     },
     key=11,
@@ -114,7 +119,7 @@ claim = Claim(
         "linear": Control(
             "attention is linear",
             measure={"softmax": False},
-            axes={"std": (0.02, 0.005), "step": tuple(range(0, 8001, 40))},
+            axes={"start_std": (0.02, 0.005), "step": tuple(range(0, 8001, 40))},
         ),
         "smallest_first": Control("the smallest component is taken to come first", theory={"ascending": True}),
     },

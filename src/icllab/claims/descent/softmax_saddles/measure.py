@@ -52,9 +52,9 @@ def measure(point, *, key, softmax=True):
         cell = type(point)(**vars(point) | {"std": std})
         return _heads.train(cell, task, key=of_training, heads=point.heads, rank=1, softmax=softmax).trajectory
 
-    trajectories = {std: trained(std) for std in point.std}
+    trajectories = {std: trained(std) for std in point.start_std}
     return tabulated(
-        lambda std, seed: read([trajectories[std].at(int(n)).member(point.seed.index(seed)) for n in step]),
-        std=point.std,
+        lambda start_std, seed: read([trajectories[start_std].at(int(n)).member(point.seed.index(seed)) for n in step]),
+        start_std=point.start_std,
         seed=point.seed,
     )
