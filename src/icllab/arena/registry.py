@@ -182,8 +182,8 @@ def refusal(theory: Theory, entry: Mapping[str, Any] | None, train: "xr.Dataset"
     if entry["train"] != data_digest(train):
         return "registered with another training part"
     numbers = fitted(theory, train), entry["numbers"]
-    here, then = (distribution(theory.predict(fit, train), train["value"].values) for fit in numbers)
-    return "" if np.abs(here - then).max() < SAME else "registered numbers are not those of the fit"
+    after, before = (distribution(theory.predict(fit, train), train["value"].values) for fit in numbers)
+    return "" if np.abs(after - before).max() < SAME else "registered numbers are not those of the fit"
 
 
 def fitted(theory: Theory, train: "xr.Dataset") -> dict[str, Any]:

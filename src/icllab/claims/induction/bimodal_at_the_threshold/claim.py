@@ -30,8 +30,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     outcomes = dataset["copy_probability"].sortby("classes_per_pair")
     uses = outcomes > USED
     threshold = 1 + int(np.argmin(abs(uses.mean("seed") - 0.5).values[1:-1]))
-    there = uses[threshold].drop_vars("classes_per_pair")
-    rarer = fraction(there if float(there.mean()) < 0.5 else ~there)
+    at_threshold = uses[threshold].drop_vars("classes_per_pair")
+    rarer = fraction(at_threshold if float(at_threshold.mean()) < 0.5 else ~at_threshold)
     findings = checks.above("split", "fraction of runs with the rarer outcome at the threshold", rarer, RARER)
     places = {"threshold": threshold, "fewest": 0, "most": -1}
     p_values = {name: dip_p_value(outcomes[i].values, DRAWS) for name, i in places.items()}

@@ -17,7 +17,7 @@ def fit_odds(name, train):
 
     starts = [np.array([*start, -1.0]) for start in THEORIES[name].starts]
     fits = [minimize(loss, start, method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-6}) for start in starts]
-    best = min(fits, key=lambda found: found.fun).x
+    best = min(fits, key=lambda result: result.fun).x
     return {"odds": best[:3], "scale": np.exp(best[3])}
 
 

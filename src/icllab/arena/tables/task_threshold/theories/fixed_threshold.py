@@ -23,7 +23,7 @@ def fit(train):
 
     starts = [(np.log(k), 0.0, -1.0) for k in (4.0, 16.0, 64.0)]
     fits = [minimize(loss, start, method="Nelder-Mead", options={"maxiter": 4000}) for start in starts]
-    return numbers(min(fits, key=lambda found: found.fun).x)
+    return numbers(min(fits, key=lambda result: result.fun).x)
 
 
 def predict(numbers, conditions):
