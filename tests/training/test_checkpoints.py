@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from importlib.metadata import PackageNotFoundError, version
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from training.predictors import prompts, slope, task
 import icllab as icl
 from icllab.core.errors import InputError
 from icllab.core.files import DamagedFile
-from icllab.training import CheckpointStore, Fixed, Record, Sweep
+from icllab.training import CheckpointStore, Fixed, Record, Sweep, checkpoints
 from icllab.training.checkpoints import Checkpoints, named, packed, restored, unpacked
 
 ADAM = optax.adam(1e-2)
@@ -322,3 +323,13 @@ def test_another_schema_is_refused(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(InputError, match="expected checkpoint schema 1, got 2"):
         Checkpoints(tmp_path, {}).latest()
+
+
+def test_the_version_is_that_of_the_code_where_the_package_is_no_distribution(monkeypatch):
+    def missing(name):
+        if name == "icl-lab":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(checkpoints, "version", missing)
+    assert checkpoints.environment()["icl-lab"] == icl.__version__

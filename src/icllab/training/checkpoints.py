@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import icllab
 from icllab.core.domains import Domain
 from icllab.core.errors import InputError, expected
 from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
@@ -234,7 +235,8 @@ def environment() -> dict[str, str]:
     device = jax.devices()[0]
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return {
-        **{name: version(name) for name in PACKAGES},
+        "icl-lab": icllab.__version__,  # also where the package is no distribution
+        **{name: version(name) for name in PACKAGES[1:]},
         "device": f"{device.platform}: {device.device_kind}",
         "threads": str(threads),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
