@@ -85,9 +85,19 @@ def test_slopes_tell_the_multiplicity_and_the_coefficient(multiplicity):
 def test_what_slopes_cannot_tell_is_allowed():
     found = few_and_zero_shot._fitted(made_up(0.5, 2, 1.0, 0.5), (1, 2, 3))
     assert found["allowed"].values.all()
-    assert few_and_zero_shot._allowed(found) == list(
-        zip(found["slope"].values, found["slope_error"].values, strict=True)
-    )
+    errors = np.hypot(found["slope_error"].values, found["slope_change"].values)
+    assert few_and_zero_shot._allowed(found) == list(zip(found["slope"].values, errors, strict=True))
+
+
+def test_a_slope_that_still_changes_is_off_by_less_than_its_error():
+    """Energies with a term in 1/log nbeta, which a standard error of 1e-4 knows nothing of: the limit is a tie."""
+    energies = made_up(1.5, 1, 0.0, 1e-4)
+    bent = energies["repeat_free_energy"] + 2.0 / np.log(energies["nbeta"])
+    found = few_and_zero_shot._fitted(energies.assign(repeat_free_energy=bent), (1,))
+    ((slope, error),) = few_and_zero_shot._allowed(found)
+    assert abs(slope - 1.5) > 20 * float(found["slope_error"][0])
+    assert few_and_zero_shot._sign(1.5 - slope, error, 3.0) == 0
+    assert few_and_zero_shot._sign(1.6 - slope, error, 3.0) == 1
 
 
 def test_a_sign_is_told_beyond_its_errors_only():

@@ -44,13 +44,16 @@ class ZeroShot:
 
     Each coefficient is the slope of a free energy on :math:`\log n\beta`, with :math:`(m-1)\log\log n\beta` taken out.
     A multiplicity is allowed if the slope that is left does not change between the lower and the upper half of the
-    temperatures by more than three standard errors; if several are, the sign must be the same for all. With m > 1 a
-    constant beside :math:`\log n\beta` in the double logarithm is unknown: 1, between 0 and 2, is taken.
+    temperatures by more than three standard errors; if several are, the sign must be the same for all. A difference has
+    a sign if it is beyond three standard errors of both slopes, where the change of a slope counts as one more error:
+    at a finite :math:`n\beta` a slope may be off by as much. With m > 1 a constant beside :math:`\log n\beta` in the
+    double logarithm is unknown: 1, between 0 and 2, is taken.
 
     The result has, over ``side`` (``few_shot``, ``zero_shot``, ``pushed_forward``): ``estimate``, :math:`\lambda` at
     the ``multiplicity`` that leaves the slope most constant, and ``estimate_error``: the standard error over
     populations and, with m > 1, that of a constant anywhere between 0 and 2; ``baseline``, the loss at the point. Over
-    ``side`` and ``candidate_multiplicity``: ``slope``, ``slope_error`` and ``allowed``. Over ``side`` and ``nbeta``:
+    ``side`` and ``candidate_multiplicity``: ``slope``, ``slope_error``, ``slope_change``, from the lower to the upper
+    half of the temperatures, and ``allowed``. Over ``side`` and ``nbeta``:
     ``mean_estimate``, :math:`n\beta(E[K]-K^*)`, with its ``_error``. ``difference``, :math:`\lambda_a^c-\lambda_a`, and
     ``density_exponent``, :math:`\lambda_f` less half the dimension, each with an ``_error``. Attributes: ``sign``
     (``"below"``: the few-shot coefficient is the smaller one, ``"above"``, or ``"tie"``: no sign can be told);
@@ -150,9 +153,10 @@ def _sign(difference: float, error: float, bound: float) -> int:
 
 
 def _allowed(row: xr.Dataset) -> list[tuple[float, float]]:
-    """Slopes with their errors, of every multiplicity that is allowed."""
+    """Slopes of every multiplicity that is allowed, with their errors, of which the change is one."""
     admissible = row.isel(candidate_multiplicity=row["allowed"].values)
-    return list(zip(admissible["slope"].values.tolist(), admissible["slope_error"].values.tolist(), strict=True))
+    errors = np.hypot(admissible["slope_error"].values, admissible["slope_change"].values)
+    return list(zip(admissible["slope"].values.tolist(), errors.tolist(), strict=True))
 
 
 def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
@@ -177,10 +181,10 @@ def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
     for m in candidates:
         value, error = spread(lambda shift, m=m: slopes(m, shift))
         change, of_change = spread(lambda shift, m=m: slopes(m, shift, halves[0]) - slopes(m, shift, halves[1]))
-        rows.append((value, error, abs(change), of_change))
+        rows.append((value, error, change, of_change))
     value, error, change, of_change = np.array(rows, float).T
-    best = int(np.argmin(change))
-    admissible = change <= errors_of_few(repeats) * of_change
+    best = int(np.argmin(np.abs(change)))
+    admissible = np.abs(change) <= errors_of_few(repeats) * of_change
     admissible[best] = True
     means = energies["repeat_mean_loss"].transpose("nbeta", "repeat").values
     mean, mean_error = mean_and_error(t[:, None] * (means - baseline))
@@ -192,6 +196,7 @@ def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
             "baseline": baseline,
             "slope": ("candidate_multiplicity", value),
             "slope_error": ("candidate_multiplicity", error),
+            "slope_change": ("candidate_multiplicity", change),
             "allowed": ("candidate_multiplicity", admissible),
             "mean_estimate": ("nbeta", mean),
             "mean_estimate_error": ("nbeta", mean_error),
