@@ -171,7 +171,7 @@ claim = Claim(
         "small": COMMON | {"label_count": (8, 32), "start": (-0.01, 0.0, 0.001, 0.01)},
         "medium": COMMON
         | {"label_count": (8, 9, 16, 32, 64), "start": (-0.01, 0.0, 0.0001, 0.001, 0.01)}
-        | {"time": tuple(2.0 * i for i in range(131))},
+        | {"time": tuple(2.0 * i for i in range(131)), "horizon": 400.0, "saddle_horizon": 2400.0},
     },
     precision="float64",
     controls={
