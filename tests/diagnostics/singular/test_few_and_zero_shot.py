@@ -85,24 +85,36 @@ def test_slopes_tell_the_multiplicity_and_the_coefficient(multiplicity):
 def test_what_slopes_cannot_tell_is_allowed():
     found = few_and_zero_shot._fitted(made_up(0.5, 2, 1.0, 0.5), (1, 2, 3))
     assert found["allowed"].values.all()
-    errors = np.hypot(found["slope_error"].values, found["slope_change"].values)
-    assert few_and_zero_shot._allowed(found) == list(zip(found["slope"].values, errors, strict=True))
+    assert few_and_zero_shot._allowed(found) == list(
+        zip(found["slope"].values, found["slope_error"].values, strict=True)
+    )
 
 
-def test_a_slope_that_still_changes_is_off_by_less_than_its_error():
-    """Energies with a term in 1/log nbeta, which a standard error of 1e-4 knows nothing of: the limit is a tie."""
-    energies = made_up(1.5, 1, 0.0, 1e-4)
-    bent = energies["repeat_free_energy"] + 2.0 / np.log(energies["nbeta"])
-    found = few_and_zero_shot._fitted(energies.assign(repeat_free_energy=bent), (1,))
-    ((slope, error),) = few_and_zero_shot._allowed(found)
-    assert abs(slope - 1.5) > 20 * float(found["slope_error"][0])
-    assert few_and_zero_shot._sign(1.5 - slope, error, 3.0) == 0
-    assert few_and_zero_shot._sign(1.6 - slope, error, 3.0) == 1
+@pytest.mark.parametrize(("power", "sign"), [(1.92, "tie"), (1.7, "above"), (2.4, "below")])
+def test_a_difference_is_told_beyond_its_errors_and_beyond_what_a_finite_temperature_leaves(power, sign, monkeypatch):
+    """Coefficients 1/power and 1/2: the first pair is 4 % apart, many standard errors of exact slopes."""
+
+    def exact(loss, at, **arguments):
+        value = (1 / power, 0.5, 1 / power)[rows.pop(0)]
+        return made_up(value, 1, 0.0, 1e-5).assign_attrs(warnings=[])
+
+    rows = [0, 1, 2]
+    monkeypatch.setattr(few_and_zero_shot, "estimate_at_temperature", exact)
+    found = compared(lambda w: w[:1])
+    assert abs(float(found["difference"])) > 20 * float(found["difference_error"])
+    assert (found.attrs["sign"], found.attrs["density"]) == (
+        sign,
+        {"above": "vanishes", "below": "diverges"}.get(sign, sign),
+    )
 
 
-def test_a_sign_is_told_beyond_its_errors_only():
-    told = [few_and_zero_shot._sign(value, error, 3.0) for value, error in ((0.1, 0.02), (-0.1, 0.02), (0.1, 0.04))]
-    assert told == [1, -1, 0]
+def test_a_difference_within_its_errors_has_no_sign(monkeypatch):
+    def noisy(loss, at, **arguments):
+        return made_up((0.6, 0.5, 0.6)[rows.pop(0)], 1, 0.0, 0.3).assign_attrs(warnings=[])
+
+    rows = [0, 1, 2]
+    monkeypatch.setattr(few_and_zero_shot, "estimate_at_temperature", noisy)
+    assert compared(lambda w: w[:1]).attrs["sign"] == "tie"
 
 
 def test_maps_and_multiplicities_that_are_none_are_refused():

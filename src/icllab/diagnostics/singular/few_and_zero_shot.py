@@ -21,6 +21,7 @@ from icllab.diagnostics.singular.temperature_estimates import estimate_at_temper
 
 SIDES = ("few_shot", "zero_shot", "pushed_forward")
 SHIFTS = (0.0, 2.0)  # of log nbeta in its own logarithm: between them the prior's scale puts a constant there
+SMALLEST = 0.05  # of a coefficient, that a difference from it has to be
 UNEQUAL = 0.1  # nats that the losses at the two points may differ by, times nbeta
 USUAL = SMC(particles=1000, repeats=16)
 SIGNS, DENSITIES = ("above", "tie", "below"), ("vanishes", "tie", "diverges")
@@ -44,16 +45,15 @@ class ZeroShot:
 
     Each coefficient is the slope of a free energy on :math:`\log n\beta`, with :math:`(m-1)\log\log n\beta` taken out.
     A multiplicity is allowed if the slope that is left does not change between the lower and the upper half of the
-    temperatures by more than three standard errors; if several are, the sign must be the same for all. A difference has
-    a sign if it is beyond three standard errors of both slopes, where the change of a slope counts as one more error:
-    at a finite :math:`n\beta` a slope may be off by as much. With m > 1 a constant beside :math:`\log n\beta` in the
-    double logarithm is unknown: 1, between 0 and 2, is taken.
+    temperatures by more than three standard errors; if several are, the sign must be the same for all. A difference of
+    less than 5 % of the larger coefficient has no sign: at a finite :math:`n\beta` slopes are off by as much as 3 %,
+    of which their standard errors know nothing. With m > 1 a constant beside :math:`\log n\beta` in the double
+    logarithm is unknown: 1, between 0 and 2, is taken.
 
     The result has, over ``side`` (``few_shot``, ``zero_shot``, ``pushed_forward``): ``estimate``, :math:`\lambda` at
     the ``multiplicity`` that leaves the slope most constant, and ``estimate_error``: the standard error over
     populations and, with m > 1, that of a constant anywhere between 0 and 2; ``baseline``, the loss at the point. Over
-    ``side`` and ``candidate_multiplicity``: ``slope``, ``slope_error``, ``slope_change``, from the lower to the upper
-    half of the temperatures, and ``allowed``. Over ``side`` and ``nbeta``:
+    ``side`` and ``candidate_multiplicity``: ``slope``, ``slope_error`` and ``allowed``. Over ``side`` and ``nbeta``:
     ``mean_estimate``, :math:`n\beta(E[K]-K^*)`, with its ``_error``. ``difference``, :math:`\lambda_a^c-\lambda_a`, and
     ``density_exponent``, :math:`\lambda_f` less half the dimension, each with an ``_error``. Attributes: ``sign``
     (``"below"``: the few-shot coefficient is the smaller one, ``"above"``, or ``"tie"``: no sign can be told);
@@ -131,8 +131,8 @@ def context_coefficients(
     dataset = xr.concat(rows, xr.Variable("side", list(SIDES)))
     half, bound = flat.size / 2, errors_of_few(sampler.repeats)
     of_few, of_zero, of_distance = (_allowed(row) for row in rows)
-    signs = {_sign(b - a, np.hypot(p, q), bound) for a, p in of_few for b, q in of_zero}
-    densities = {_sign(half - a, p, bound) for a, p in of_distance}
+    signs = {_sign(b - a, max(bound * np.hypot(p, q), SMALLEST * max(a, b))) for a, p in of_few for b, q in of_zero}
+    densities = {_sign(half - a, max(bound * p, SMALLEST * half)) for a, p in of_distance}
     value, error, baseline = (np.asarray(dataset[name]) for name in ("estimate", "estimate_error", "baseline"))
     numbers = {"difference": value[1] - value[0], "difference_error": float(np.hypot(error[0], error[1]))}
     numbers |= {"density_exponent": value[2] - half, "density_exponent_error": error[2]}
@@ -147,16 +147,15 @@ def context_coefficients(
     )
 
 
-def _sign(difference: float, error: float, bound: float) -> int:
-    """1 or -1, or 0 if zero is within ``bound`` errors."""
-    return int(np.sign(difference)) if abs(difference) > bound * error else 0
+def _sign(difference: float, least: float) -> int:
+    """1 or -1, or 0 for a difference that is not beyond the ``least`` one."""
+    return int(np.sign(difference)) if abs(difference) > least else 0
 
 
 def _allowed(row: xr.Dataset) -> list[tuple[float, float]]:
-    """Slopes of every multiplicity that is allowed, with their errors, of which the change is one."""
+    """Slopes with their errors, of every multiplicity that is allowed."""
     admissible = row.isel(candidate_multiplicity=row["allowed"].values)
-    errors = np.hypot(admissible["slope_error"].values, admissible["slope_change"].values)
-    return list(zip(admissible["slope"].values.tolist(), errors.tolist(), strict=True))
+    return list(zip(admissible["slope"].values.tolist(), admissible["slope_error"].values.tolist(), strict=True))
 
 
 def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
@@ -181,10 +180,10 @@ def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
     for m in candidates:
         value, error = spread(lambda shift, m=m: slopes(m, shift))
         change, of_change = spread(lambda shift, m=m: slopes(m, shift, halves[0]) - slopes(m, shift, halves[1]))
-        rows.append((value, error, change, of_change))
+        rows.append((value, error, abs(change), of_change))
     value, error, change, of_change = np.array(rows, float).T
-    best = int(np.argmin(np.abs(change)))
-    admissible = np.abs(change) <= errors_of_few(repeats) * of_change
+    best = int(np.argmin(change))
+    admissible = change <= errors_of_few(repeats) * of_change
     admissible[best] = True
     means = energies["repeat_mean_loss"].transpose("nbeta", "repeat").values
     mean, mean_error = mean_and_error(t[:, None] * (means - baseline))
@@ -196,7 +195,6 @@ def _fitted(energies: xr.Dataset, candidates: tuple[int, ...]) -> xr.Dataset:
             "baseline": baseline,
             "slope": ("candidate_multiplicity", value),
             "slope_error": ("candidate_multiplicity", error),
-            "slope_change": ("candidate_multiplicity", change),
             "allowed": ("candidate_multiplicity", admissible),
             "mean_estimate": ("nbeta", mean),
             "mean_estimate_error": ("nbeta", mean_error),
