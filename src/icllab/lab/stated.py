@@ -72,10 +72,20 @@ def object_in(path: Path, largest: int | None = None) -> dict[str, Any]:
 
 
 def verdict(claim: str, findings: list[Mapping[str, Any]], note: str) -> "Verdict":
-    """The verdict that stated findings have."""
+    """The verdict that stated findings have.
+
+    Raises:
+        DamagedFile: They are none.
+    """
     from icllab.lab.checks import Finding, Verdict
 
-    rows = [{**row, **{k: float(v) for k, v in row.items() if _FINDING[k] is float}} for row in findings]
+    try:
+        rows = [_taken(row, _FINDING, "finding") for row in findings]
+    except ValueError as error:
+        raise DamagedFile(f"{claim}: expected {error}") from None
+    for row in rows:
+        row |= {name: float(row[name]) for name, shape in _FINDING.items() if shape is float}
+        row["outcome"] = Outcome(row["outcome"])
     return Verdict(claim, tuple(Finding(**row) for row in rows), (note,))
 
 
