@@ -1,8 +1,8 @@
-"""Check an environment in which icl-lab and the wheel of ``template`` are installed, by the interpreter of that environment.
+"""Check an environment in which icl-lab and the wheel of ``template`` are installed; run by its own interpreter.
 
     python -m venv fresh && fresh/bin/pip install ICL_LAB_WHEEL ./template && fresh/bin/python -P tests/installed.py
 
-The claim is listed, checked, cited and drawn without an import of its code; then it runs, and has the numbers of its record.
+The claim is listed, checked, cited and drawn without an import of its code; then it runs, and has the recorded numbers.
 """
 
 import contextlib
