@@ -24,7 +24,7 @@ def measured(dataset: xr.Dataset) -> "Figure":
     axes = {
         str(name): tuple(str(dim) for dim in values.dims if dim != "seed")
         for name, values in dataset.data_vars.items()
-        if values.dtype.kind in "biuf" and not str(name).endswith("_error")
+        if values.dtype.kind in "biuf" and not (str(name).endswith("_error") and str(name)[:-6] in dataset)
     }
     dims = next((dims for dims in axes.values() if dims), ())
     if not dims:
