@@ -314,9 +314,10 @@ def smoke_items(name: str, folder: Path) -> list[Item]:
         process = subprocess.run(
             command, capture_output=True, text=True, timeout=_LONGEST, env={**os.environ, **settings}
         )
-        answer = json.loads(process.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         return [Item("smoke", f"expected {CPU_SECONDS:g} CPU seconds, it took over {_LONGEST:g} s")]
+    try:
+        answer = json.loads(process.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         line = (process.stderr.strip().splitlines() or ["nothing"])[-1]
         return [Item("smoke", f"its process ended with {process.returncode} and said {line[:200]}")]

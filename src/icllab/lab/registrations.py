@@ -38,7 +38,7 @@ class Registration:
 
 def registered() -> tuple[list[Registration], list[str]]:
     """The folders of wheels, then those that the user added; and a line for each that cannot be used."""
-    folders, warnings = map(list, _installed())
+    folders, warnings = list(_installed()[0]), list(_installed()[1])
     try:
         paths = added()
     except IclError as error:
