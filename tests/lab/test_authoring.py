@@ -35,7 +35,9 @@ def test_a_template_is_short_and_lacks_but_its_record(template, tmp_path):
     )
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize(
+    "template", ["trained", pytest.param("double_descent", marks=pytest.mark.slow)]
+)  # tests/docs/test_howto_claim.py runs the third
 def test_a_template_runs_at_smoke(template, tmp_path):
     name, folder = written(template, tmp_path)
     dataset = icl.run(name, "smoke", out=tmp_path / "out", claims=folder, progress=False)

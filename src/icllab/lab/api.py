@@ -39,7 +39,7 @@ def run(
     """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
 
     Args:
-        claim: ``subject/finding``.
+        claim: ``subject/finding``. The code of a claim from elsewhere, of a wheel or an added folder, runs.
         size: ``smoke``, ``small``, ``medium`` or ``full``.
         axes: Other values for some axes, or one other value for a fixed number; None: those of the size.
         seeds: Number of independent repetitions; None: that of the size.

@@ -7,6 +7,7 @@ imports of libraries and refuses connections of Python's sockets. What C code or
 import ast
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -83,7 +84,7 @@ def conform(folder: Path) -> tuple[str, list[Item]]:
 
 def _recording(name: str, folder: Path | None, options: str) -> str:
     """The two commands that measure and record."""
-    place = f"{options} --claims {folder}" if folder else options
+    place = f"{options} --claims {shlex.quote(str(folder))}" if folder else options
     return f"icl run {name}{place}, then icl check {name}{place} --record"
 
 
