@@ -29,7 +29,7 @@ def test_every_module_has_a_place_in_the_reference(tmp_path):
     listed = {name for text in pages.values() for name in re.findall(r"^\.\. automodule:: (\S+)", text, re.MULTILINE)}
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        if path.name != "__init__.py" and len(parts) > 2 and parts[1] != "claims":
+        if path.name != "__init__.py" and len(parts) > 2 and parts[1] not in ("claims", "templates"):
             assert ".".join(parts) in listed
         if path.name == "claim.py":
             assert ".".join(parts) in listed

@@ -42,7 +42,7 @@ def _whole(help: str) -> Parameter:
 def _claim_names(context: Any) -> Iterable[str]:
     from icllab.lab import registry
 
-    return registry.claims()
+    return [*registry.claims(), *registry.foreign()[0]]
 
 
 def _formula_names(context: Any) -> Iterable[tuple[str, str]]:
@@ -333,3 +333,48 @@ def doctor(*, options: Folders = FOLDERS) -> Report:
     from icllab.cli import environment
 
     return environment.examine(options.out)
+
+
+@app.command(sort_key=13)
+def new(
+    name: Annotated[str, Parameter(help="subject/finding: the folder that is written below this one.")],
+    /,
+    *,
+    template: Annotated[
+        Literal["double_descent", "trained", "theory"],
+        Parameter(name="--from", help="A peak of a fit, a trained network, or a closed form and a simulation."),
+    ],
+    options: Common = COMMON,
+) -> Report:
+    """Write a claim of your own that runs, with its negative control and its test."""
+    from icllab.cli import authoring
+
+    return authoring.new(name, template)
+
+
+@app.command(sort_key=14)
+def conform(
+    folder: Annotated[Path, Parameter(help="The folder of a claim of your own: its code runs.")],
+    /,
+    *,
+    badge: Annotated[Path | None, Parameter(help="Where to write a badge, as SVG.")] = None,
+    options: Common = COMMON,
+) -> Report:
+    """Examine a claim of your own: what it lacks and what to do; it runs at smoke."""
+    from icllab.cli import authoring
+
+    return authoring.conform(folder, badge)
+
+
+@app.command(sort_key=15)
+def add(
+    folder: Annotated[Path, Parameter(help="A folder with claims: <subject>/<finding>/claim.py.")],
+    /,
+    *,
+    remove: Annotated[bool, _switch("Forget the folder; nothing in it changes.")] = False,
+    options: Common = COMMON,
+) -> Report:
+    """Add a folder of claims from elsewhere to the list; their code runs on `icl run` alone."""
+    from icllab.cli import authoring
+
+    return authoring.add(folder, remove=remove)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli.reports import STYLES, Report, lines
-from icllab.core.errors import InputError, require_known
+from icllab.core.errors import IclError, InputError, require_known
 from icllab.lab import records, registry
 from icllab.lab.job import results_root, sizes_present
 from icllab.lab.outcomes import counts, worded
@@ -22,6 +22,8 @@ def listed(
 ) -> Report:
     """The claims that fit the filters; a filter that nothing could ever fit raises InputError."""
     cards = [records.card(name, claims) for name in registry.claims(claims)]
+    foreign, warnings = _foreign(claims)
+    cards += foreign
     if subject is not None:
         require_known("subject", subject, {card.subject for card in cards})
     sources = {card.claim: {source.key for source in card.sources} for card in cards}
@@ -36,9 +38,27 @@ def listed(
     ]
     if not fitting:
         raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(cards)} claims has it")
-    files = registry.claims(claims)
+    files = {name: claim.path for name, claim in registry.foreign()[0].items()} | registry.claims(claims)
     rows = [_row(card, out, registry.version(files[card.claim])) for card in fitting]
-    return Report({"claims": rows}, lambda console: (_write_long if long else _write)(console, rows))
+
+    def plain(console: "Console") -> None:
+        (_write_long if long else _write)(console, rows)
+        lines(console, [("note", warning) for warning in warnings])
+
+    return Report({"claims": rows, "warnings": warnings}, plain)
+
+
+def _foreign(claims: Path | None) -> tuple[list[records.Card], list[str]]:
+    """The claims from elsewhere by their records, and a line for each that is left out. None is imported."""
+    (names, warnings), cards = registry.foreign(), []
+    for name in names:
+        if name in registry.claims(claims):  # of --claims
+            continue
+        try:
+            cards.append(records.card(name, claims))
+        except IclError as error:
+            warnings.append(str(error))
+    return cards, warnings
 
 
 def _row(card: records.Card, out: Path, version: int) -> dict[str, Any]:
@@ -54,6 +74,7 @@ def _row(card: records.Card, out: Path, version: int) -> dict[str, Any]:
             size: {"verdict": entry["verdict"], "stale": entry["stale"], "counts": counts(entry["findings"])}
             for size, entry in card.record.items()
         },
+        "origin": card.origin or None,
         "results": _present(out, card.claim, [None, *card.controls], version) if out.is_dir() else [],
     }
 
@@ -83,14 +104,20 @@ def _present(out: Path, claim: str, controls: Sequence[str | None], version: int
 
 
 def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line a claim, within 80 columns: its name, the verdict of its record and its title; then results here."""
+    """One line a claim, within 80 columns: its name, the verdict of its record and its title; then results here.
+
+    Claims from elsewhere come last, under a heading that says whose verdicts those are.
+    """
     from rich.text import Text
 
+    elsewhere = next((i for i, row in enumerate(rows) if row["origin"]), len(rows))
     columns = [(row["claim"], *_recorded(row)[::2], row["title"] or row["sentence"], _here(row)) for row in rows]
     verdict_width = max(len(verdict) for _, verdict, *_ in columns)
     heading = f"{'claim':<{_NAME}}  {'record':<{verdict_width}}  about"
     console.print(Text(heading + "; results here" * any(column[-1] for column in columns), "dim"), soft_wrap=True)
-    for name, verdict, style, title, here in columns:
+    for i, (name, verdict, style, title, here) in enumerate(columns):
+        if i == elsewhere:
+            console.print(Text("from elsewhere, with their authors' verdicts; `icl run` alone runs them", "dim"))
         # Titles fit 80 columns; a narrower terminal wraps them.
         room = max(console.width, 80) - max(len(name), _NAME) - verdict_width - 4
         about = title if len(title) <= room else f"{title[: room - 1].rstrip()}…"
@@ -144,6 +171,8 @@ def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
             ("record", _counted(_recorded(row)[1], [*row["record"].values()][-1:])),
             ("sizes", ", ".join(row["sizes"])),
         ]
+        if row["origin"]:
+            fields.insert(0, ("from", f"{row['origin']}; the record is its author's"))
         if row["controls"]:
             fields.append(("negative controls", ", ".join(row["controls"])))
         fields.append(("sources", ", ".join(row["sources"])))

@@ -54,7 +54,8 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
     if not names:
         raise InputError("icl report: expected at least one claim, got none; `icl list` names them")
     for name in names:
-        registry.load(name, claims)
+        if not registry.is_foreign(name, claims):
+            registry.load(name, claims)
     if to.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"-o: expected a file that ends in .html, got {str(to)!r}")
     sections = [reports.section(name, out, claims) for name in dict.fromkeys(names)]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from icllab.cli.reports import STYLES, Report, lines, worst, write_verdict
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.sources import bibliography
-from icllab.lab import records, registry
+from icllab.lab import records, registry, stated
 from icllab.lab.api import locate
 from icllab.lab.checks import Verdict
-from icllab.lab.job import stored_request
+from icllab.lab.job import results_root, sizes_present, stored_request
 from icllab.lab.run import read
 
 if TYPE_CHECKING:
@@ -25,12 +25,17 @@ def check(names: Sequence[str], options: "Selection", *, recorded: bool, record:
         raise InputError("icl check: expected at least one claim, got none; `icl list` names them")
     if record and recorded:
         raise InputError("icl check: expected --record or --recorded, got both; the one writes what the other reads")
+    foreign = {name for name in names if registry.is_foreign(name, options.claims)}
     for name in names:
-        registry.load(name, options.claims).under(options.control)
+        if name not in foreign or record or options.control is not None:
+            registry.load(name, options.claims).under(options.control)
     parts = []
     for name in names:
         try:
-            parts.append(_record_verdict(name, options) if recorded else _verdict(name, options, record))
+            if name in foreign:
+                parts.append(_stated(name, options, recorded))
+            else:
+                parts.append(_record_verdict(name, options) if recorded else _verdict(name, options, record))
         except InputError:
             raise
         except IclError as error:
@@ -72,6 +77,30 @@ def _record_verdict(name: str, options: "Selection") -> Report:
     return _report(claim.sentence, size, options.control, verdict, [("results", file)])
 
 
+def _stated(name: str, options: "Selection", recorded: bool) -> Report:
+    """The verdict on a claim from elsewhere: that of its record, or noted by a run here. Its check is not run."""
+    card = records.card(name, options.claims)
+    file: Path = records.record_file(registry.file(name, options.claims))
+    if recorded:
+        size = options.size or card.recorded
+        if size is None or size not in card.record:
+            raise CellsMissing(f"{name}: expected a recorded verdict at size {size or 'small'}, its record has none")
+        findings, note = card.record[size]["findings"], stated.BY_AUTHOR
+    else:
+        from icllab.lab.results import noted_verdict
+
+        sizes = [size for size in sizes_present(options.out, name) if options.size in (None, size)]
+        noted = noted_verdict(results_root(options.out, name, sizes[-1])) if sizes else None
+        if noted is None or noted["verdict"] is None:
+            raise CellsMissing(
+                f"{name}: expected a verdict of a run under {str(options.out)!r}, found none; `icl run {name}` runs "
+                "its code, and --recorded shows its author's verdict"
+            )
+        size, file = sizes[-1], results_root(options.out, name, sizes[-1])
+        findings, note = noted["findings"], "as the run here noted it; with --claims its check judges again"
+    return _report(card.sentence, size, None, stated.verdict(name, findings, note), [("results", file)])
+
+
 def _report(
     sentence: str, size: str, control: str | None, verdict: Verdict, files: Sequence[tuple[str, Path]]
 ) -> Report:
@@ -102,6 +131,8 @@ def draw(results: str, options: "Selection", *, to: Path | None, recorded: bool)
     from icllab.lab.results import picture
 
     size, out, control, claims = options.size, options.out, options.control, options.claims
+    if recorded and registry.is_foreign(results, claims):
+        return _drawn_plainly(results, size, control, claims, to)
     if recorded:
         dataset, stem = records.predicted_data(results, size, control, claims), Path(results.split("/")[-1])
     else:
@@ -118,11 +149,29 @@ def draw(results: str, options: "Selection", *, to: Path | None, recorded: bool)
         raise InputError(
             f"{results}: expected all that the figure of {name} needs, got {type(error).__name__}: {error}"
         ) from error
-    if to is not None:
-        stem = to.with_suffix("") if to.suffix in (".png", ".pdf") else to
-    files = save(figure, stem)
+    files = save(figure, _stem(to) or stem)
     data = {"claim": name, "results": results, "figure": list(files)}
     return Report(data, lambda console: lines(console, [("figure", file) for file in files]))
+
+
+def _drawn_plainly(name: str, size: str | None, control: str | None, claims: Path | None, to: Path | None) -> Report:
+    """The recorded data of a claim from elsewhere against their axes: the claim's own figure would run its code."""
+    from icllab.figures import save
+    from icllab.figures.overview import measured
+
+    dataset = records.data(name, size, control, claims)
+    try:
+        files = save(measured(dataset), _stem(to) or Path(name.split("/")[-1]))
+    except Exception as error:  # whatever labels from elsewhere make of a drawing
+        raise InputError(f"{name}: expected recorded data that can be drawn, got {type(error).__name__}") from error
+    note = "the recorded data against their axes; the claim's own figure is drawn by `icl run`, or with --claims"
+    data = {"claim": name, "results": name, "figure": list(files), "notes": [note]}
+    return Report(data, lambda console: lines(console, [*(("figure", file) for file in files), ("note", note)]))
+
+
+def _stem(to: Path | None) -> Path | None:
+    """The path without the suffix of a figure."""
+    return to.with_suffix("") if to is not None and to.suffix in (".png", ".pdf") else to
 
 
 def export(results: str, options: "Selection", *, to: Path, format: str | None, force: bool) -> Report:
@@ -137,8 +186,7 @@ def export(results: str, options: "Selection", *, to: Path, format: str | None, 
 
 def cite(name: str, text: bool, folder: Path | None) -> Report:
     """The sources of a claim: BibTeX, or a line each."""
-    claim = registry.load(name, folder)
-    sources = [claim.reference(key) for key in claim.sources]
+    sources = records.card(name, folder).sources
     answer = "\n".join(source.text for source in sources) if text else bibliography(sources)
-    data = {"claim": name, "sources": list(claim.sources), "text" if text else "bibtex": answer}
+    data = {"claim": name, "sources": [source.key for source in sources], "text" if text else "bibtex": answer}
     return Report(data, lambda console: console.out(answer, highlight=False))

@@ -39,7 +39,7 @@ def run(
     """Run a claim at a size and return its results; cells that are already under ``out`` are kept.
 
     Args:
-        claim: ``subject/finding``.
+        claim: ``subject/finding``. The code of a claim from elsewhere, of a wheel or an added folder, runs.
         size: ``smoke``, ``small``, ``medium`` or ``full``.
         axes: Other values for some axes, or one other value for a fixed number; None: those of the size.
         seeds: Number of independent repetitions; None: that of the size.
@@ -189,6 +189,8 @@ def locate(
     if results in registry.claims(claims):
         request = stored_request(results, size, out=out, control=control, claims=claims)
         return read(request)[0], request.root / "figure"
+    if registry.is_foreign(results, claims):
+        registry.load(results, claims)  # raises: reading would run its code
     if not path.exists():
         raise unknown("claim", results, registry.claims(claims), "(or a directory of results, or a .nc file)")
     if size is not None or control is not None:
@@ -219,5 +221,4 @@ def cite(claim: str, *, claims: str | Path | None = None) -> str:
         claim: ``subject/finding``.
         claims: A folder with claims of your own; None: the library's alone.
     """
-    content = registry.load(claim, claims)
-    return bibliography(content.reference(key) for key in content.sources)
+    return bibliography(records.card(claim, claims).sources)

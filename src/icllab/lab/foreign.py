@@ -30,8 +30,8 @@ _MEMORY = 6 << 30
 _OURS = b"icl-lab results"
 
 
-def read_foreign(path: Path) -> "xr.Dataset":
-    """The Dataset in a netCDF file of unknown origin.
+def read_foreign(path: Path, group: str | None = None) -> "xr.Dataset":
+    """The Dataset in a netCDF file of unknown origin, or in a group of it.
 
     Raises:
         InputError: It is no netCDF file, too large, or crashes the library that reads it.
@@ -47,13 +47,13 @@ def read_foreign(path: Path) -> "xr.Dataset":
     if ours:
         with disk_faults(f"cannot read {path}"):
             payload(path.read_bytes(), path)
-    return _dataset(path, _child_output(path))
+    return _dataset(path, _child_output(path, group))
 
 
-def _child_output(path: Path) -> bytes:
+def _child_output(path: Path, group: str | None) -> bytes:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     environment["HDF5_USE_FILE_LOCKING"] = "FALSE"  # a reader needs none, and some disks refuse it
-    command = [sys.executable, "-P", "-m", "icllab.lab.foreign", str(path.resolve())]
+    command = [sys.executable, "-P", "-m", "icllab.lab.foreign", str(path.resolve()), *([group] if group else [])]
     try:
         child = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
@@ -104,13 +104,13 @@ def _limit() -> None:
         resource.setrlimit(kind, (amount, amount))
 
 
-def _answer(path: str) -> bytes:
+def _answer(path: str, group: str | None = None) -> bytes:
     import xarray as xr
 
     def plain(value: Any) -> Any:
         return value.item() if isinstance(value, np.generic) else str(value)
 
-    with xr.open_dataset(path, engine="h5netcdf", decode_times=False) as dataset:
+    with xr.open_dataset(path, group=group, engine="h5netcdf", decode_times=False) as dataset:
         size = sum(v.size * max(v.dtype.itemsize, 8) for v in dataset.variables.values())
         if size > LARGEST:
             raise ValueError(f"{size} bytes of arrays, where {LARGEST} are allowed")
@@ -126,7 +126,7 @@ def _answer(path: str) -> bytes:
 if __name__ == "__main__":
     try:
         _limit()
-        output = _answer(sys.argv[1])
+        output = _answer(*sys.argv[1:])
     except BaseException as error:  # one line on stderr, whatever a library raises
         print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         os._exit(1)

@@ -113,8 +113,10 @@ def new_request(
     claims: str | Path | None = None,
     placement: Placement = AS_STATED,
 ) -> Request:
-    """A request from a user's values; names are checked."""
+    """A request from a user's values; names are checked. A claim from elsewhere is named by its folder: it will run."""
     folder = _folder(out, claims)
+    if isinstance(claim, str) and registry.is_foreign(claim, folder):
+        folder = str(registry.file(claim, folder).parent)
     if axes is not None and not isinstance(axes, Mapping):
         raise expected("axes", "a mapping of names to values", axes, "such as {'tau': [0.5, 2.0]}")
     values = {name: _sequence(name, v) for name, v in (axes or {}).items()}

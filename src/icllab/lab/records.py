@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icllab.core.errors import CellsMissing, InputError, expected
+from icllab.core.errors import CellsMissing, InputError, expected, require_known
 from icllab.core.files import DamagedFile, disk_faults, write_atomically
 from icllab.core.sources import Reference, parsed, references
-from icllab.lab import registry
+from icllab.lab import registry, stated
 from icllab.lab.claim import SIZES, Claim, Control
 
 if TYPE_CHECKING:
@@ -57,18 +57,20 @@ def read(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
 
 def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
     """What ``record.json`` has: the sizes, and under ``claim`` what the claim says."""
-    path = record_file(registry.claims(folder)[claim])
+    path = record_file(registry.file(claim, folder))
     if not path.is_file():
         return {}
+    if registry.is_foreign(claim, folder):
+        return stated.content(path)
     with disk_faults(f"cannot read {path}"):
-        return json.loads(path.read_text("utf-8"))
+        return stated.object_in(path)
 
 
 def groups(claim: str, folder: str | Path | None = None) -> list[str]:
     """The groups of data in a claim's record."""
     import h5py
 
-    path = record_file(registry.claims(folder)[claim]).with_suffix(".nc")
+    path = record_file(registry.file(claim, folder)).with_suffix(".nc")
     if not path.is_file():
         return []
     with disk_faults(f"cannot read {path}"), h5py.File(path, locking=False) as file:
@@ -86,7 +88,9 @@ def data(
     """
     import xarray as xr
 
-    path, entries = record_file(registry.claims(folder)[claim]).with_suffix(".nc"), groups(claim, folder)
+    path = record_file(registry.file(claim, folder)).with_suffix(".nc")
+    elsewhere = registry.is_foreign(claim, folder)
+    entries = list(read(claim, folder)) if elsewhere else groups(claim, folder)  # its file is not opened here
     if size is None:
         size = next((s for s in reversed(SIZES) if group(s, control) in entries and s != SIZES[0]), "small")
     name = group(size, control)
@@ -96,8 +100,13 @@ def data(
             f"{claim}: expected recorded data at size {size}{under}, found {', '.join(entries) or 'none'}; "
             f"`icl run {claim} --size {size}` measures them"
         )
-    with disk_faults(f"cannot read {path}"):
-        dataset = xr.load_dataset(path, group=name, engine="h5netcdf", driver_kwds=_UNLOCKED)
+    if elsewhere:
+        from icllab.lab.foreign import read_foreign
+
+        dataset = read_foreign(path, name)
+    else:
+        with disk_faults(f"cannot read {path}"):
+            dataset = xr.load_dataset(path, group=name, engine="h5netcdf", driver_kwds=_UNLOCKED)
     dataset = dataset.astype({n: np.float64 for n, v in dataset.data_vars.items() if v.dtype.kind == "f"})
     entry = read(claim, folder).get(size, {})
     digest = (entry.get("controls", {}).get(control, {}) if control else entry).get("digest")
@@ -150,7 +159,7 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     Raises:
         InputError: The results are of another precision than the claim's; or too large, even reduced.
     """
-    path = record_file(registry.claims(folder)[claim.name])
+    path = record_file(registry.file(claim.name, folder))
     if dataset.attrs.get("precision", claim.precision) != claim.precision:
         raise expected("record", f"results in {claim.precision}, the claim's own precision", dataset.attrs["precision"])
     record = read(claim.name, folder)
@@ -214,7 +223,7 @@ def _verdict(claim: Claim, size: str, control: str | None, folder: Any) -> "Verd
 
 def _write_entries(claim: Claim, record: Mapping[str, Any], folder: Any) -> None:
     content = {"claim": about(claim), **{size: record[size] for size in SIZES if size in record}}
-    path = record_file(registry.claims(folder)[claim.name])
+    path = record_file(registry.file(claim.name, folder))
     write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
@@ -364,6 +373,7 @@ class Card:
     Attributes:
         claim: ``subject/finding``; ``title``, ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
         controls: Name of a negative control -> its meaning.
+        origin: The wheel, or ``added``, of a claim from elsewhere, whose record its author states; else empty.
         record: Size -> entry of the claim's record with a verdict, from the smallest size on. Its ``"stale"`` says
             whether ``measure.py`` has another ``VERSION`` since.
     """
@@ -376,6 +386,7 @@ class Card:
     controls: Mapping[str, str]
     record: Mapping[str, Mapping[str, Any]]
     title: str = ""
+    origin: str = ""
 
     @property
     def subject(self) -> str:
@@ -404,13 +415,21 @@ class Card:
 
 
 def card(claim: str, folder: str | Path | None = None) -> Card:
-    """The card of a built-in claim, by its record, or of one in the user's ``folder``, by its file."""
-    content = _content(claim, folder)
-    if folder is not None or "claim" not in content:
+    """The card of a claim: by its record, or where it is the user's own in ``folder``, by its file.
+
+    Raises:
+        InputError: A claim from elsewhere has no record, or one that states no claim.
+    """
+    content, elsewhere = _content(claim, folder), registry.is_foreign(claim, folder)
+    if not elsewhere and (folder is not None or "claim" not in content):
         content = content | {"claim": about(registry.load(claim, folder))}
+    if "claim" not in content:
+        raise InputError(f"{claim}: expected a record.json, by which a claim from elsewhere is shown, found none")
     statement = content["claim"]
-    version = registry.version(registry.claims(folder)[claim])
+    version = registry.version(registry.file(claim, folder))
     entries = {**references(), **parsed(statement["references"], "references")}
+    for key in statement["sources"]:
+        require_known(f"source of {claim}", key, entries)
     return Card(
         claim,
         statement["sentence"],
@@ -424,4 +443,5 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
             if "verdict" in content.get(size, {})
         },
         statement.get("title", ""),
+        registry.foreign()[0][claim].origin if elsewhere else "",
     )

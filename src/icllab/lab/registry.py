@@ -4,6 +4,10 @@ Claims ship in ``icllab/claims/<subject>/<finding>/``. A folder of the user's ow
 ``claim.py`` (and a ``measure.py``), or one file ``<finding>.py``: directly, where the folder's name is the subject, or
 in a folder for each subject. A user's file is Python that the user asked to run; nothing else is ever imported from
 such a folder.
+
+A claim from elsewhere, of a wheel or of a folder that was added (:mod:`~icllab.lab.registrations`), is a folder with a
+``claim.py``. It is never loaded by its name: what is shown of it stands in its record. ``icl run`` names its folder, as
+``--claims`` does, and so runs its code.
 """
 
 import dataclasses
@@ -13,16 +17,36 @@ import importlib.util
 import inspect
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from icllab.core.errors import InputError, expected, require_known
+from icllab.core.errors import InputError, expected, unknown
+from icllab.lab import registrations
 from icllab.lab.claim import Claim, Measure
 
 BUILT_IN = Path(__file__).parents[1] / "claims"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VERSION = re.compile(r"^VERSION = (\d+)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A claim from elsewhere.
+
+    Attributes:
+        path: Its ``claim.py``.
+        origin: The wheel and its version, or ``added``.
+    """
+
+    path: Path
+    origin: str
+
+    @property
+    def folder(self) -> Path:
+        """The claim's folder: ``--claims`` with it runs its code."""
+        return self.path.parent
 
 
 def claims(folder: str | Path | None = None) -> dict[str, Path]:
@@ -33,10 +57,7 @@ def claims(folder: str | Path | None = None) -> dict[str, Path]:
     folder = Path(folder).resolve()
     if not folder.is_dir():
         raise InputError(f"--claims: expected a folder of claims, got {str(folder)!r}, which is not a folder")
-    private = _within(folder)
-    for subject in sorted(folder.iterdir()):
-        if subject.is_dir() and not (subject / "claim.py").is_file():
-            private |= _within(subject)
+    private = _within_all(folder)
     if not private:
         raise InputError(
             f"--claims: expected at least one <finding>/claim.py or <finding>.py in {str(folder)!r}, found none"
@@ -47,10 +68,84 @@ def claims(folder: str | Path | None = None) -> dict[str, Path]:
     return files | private
 
 
+def foreign() -> tuple[dict[str, Foreign], list[str]]:
+    """The claims from elsewhere by name, and a line for each that is left out; nothing of them is imported."""
+    registered, warnings = registrations.registered()
+    names: dict[str, Foreign] = {}
+    for registration in registered:
+        try:
+            files = foreign_files(registration.folder)
+        except OSError as error:
+            warnings.append(f"{registration.folder}: expected a folder of claims, got {error.strerror}")
+            continue
+        if not files:
+            warnings.append(f"{registration.folder} ({registration.origin}): no <subject>/<finding>/claim.py is in it")
+        for name, path in files.items():
+            if holder := _holder(name, path, names):
+                warnings.append(f"{path} ({registration.origin}) is left out: {name} is a claim of {holder}")
+            else:
+                names.setdefault(name, Foreign(path, registration.origin))
+    return names, warnings
+
+
+def clashes(folder: Path) -> list[str]:
+    """Names of the claims of a folder that others have already, each with whose it is."""
+    names, files = foreign()[0], foreign_files(folder)
+    return [f"{name} is a claim of {holder}" for name, path in files.items() if (holder := _holder(name, path, names))]
+
+
+def _holder(name: str, path: Path, names: dict[str, Foreign]) -> str:
+    """Whose claim already has a name; empty where it is free, or this very file has it."""
+    if name in _built_in():
+        return "the library"
+    other = names.get(name)
+    return "" if other is None or other.path.resolve() == path.resolve() else f"{other.folder} ({other.origin})"
+
+
+def foreign_files(folder: Path) -> dict[str, Path]:
+    """``subject/finding`` -> ``claim.py`` of the claims in a folder from elsewhere: folders alone, with plain names."""
+    files = _within_all(folder.resolve())
+    return {
+        name: path
+        for name, path in files.items()
+        if path.name == "claim.py" and all(map(_NAME.fullmatch, name.split("/")))
+    }
+
+
+def file(name: str, folder: str | Path | None = None) -> Path:
+    """The file of a claim: of the library, of the user's ``folder``, or from elsewhere; an unknown name raises."""
+    files = claims(folder)
+    if name in files:
+        return files[name]
+    elsewhere, warnings = foreign()
+    if name in elsewhere:
+        return elsewhere[name].path
+    raise _unknown(name, [*files, *elsewhere], folder, warnings)
+
+
+def is_foreign(name: str, folder: str | Path | None = None) -> bool:
+    """Whether a claim is from elsewhere, so that reading it may not run its code."""
+    return name not in claims(folder) and name in foreign()[0]
+
+
+def _unknown(name: str, names: list[str], folder: str | Path | None, warnings: list[str]) -> InputError:
+    hint = [] if folder else ["(claims of your own: --claims DIR)"]
+    return unknown("claim", name, names, " ".join([*hint, *(f"({warning})" for warning in warnings)]))
+
+
 @functools.cache
 def _built_in() -> dict[str, Path]:
     """The claims that ship; a process looks for them once."""
     return {f"{path.parents[1].name}/{path.parent.name}": path for path in sorted(BUILT_IN.glob("*/*/claim.py"))}
+
+
+def _within_all(folder: Path) -> dict[str, Path]:
+    """The claims right in a folder of the user's, and those in its folders, which are subjects then."""
+    files = _within(folder)
+    for subject in sorted(folder.iterdir()):
+        if subject.is_dir() and not (subject / "claim.py").is_file():
+            files |= _within(subject)
+    return files
 
 
 def _within(subject: Path) -> dict[str, Path]:
@@ -73,7 +168,14 @@ def load(name: str, folder: str | Path | None = None) -> Claim:
     if not isinstance(name, str):
         raise expected("claim", "a name such as 'asymptotics/double_descent'", name, "`icl list` has all")
     files = claims(folder)
-    require_known("claim", name, files, "" if folder else "(claims of your own: --claims DIR)")
+    if name not in files:
+        elsewhere, warnings = foreign()
+        if name in elsewhere:
+            raise InputError(
+                f"{name} is a claim from elsewhere, whose code runs on `icl run` alone; "
+                f"with --claims {elsewhere[name].folder} you ask for it here too"
+            )
+        raise _unknown(name, [*files, *elsewhere], folder, warnings)
     path = files[name]
     module = _module(path)
     claim = getattr(module, "claim", None)

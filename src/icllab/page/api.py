@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from icllab.core.errors import EnvironmentFault, IclError, expected, require_known
+from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_known
 from icllab.page import cards, catalogue, results
 from icllab.page.catalogue import Entry
 from icllab.page.endpoints import Endpoint, NotFound, json_response
@@ -144,7 +144,7 @@ class Api:
         if text := catalogue.background(card.claim, self.folder):
             sources.insert(0, tag("details", tag("summary", "Background"), prose(text), class_="background", open=True))
         html = joined(html, tag("p", report, class_="links"), tag("h2", "Texts"), *sources)
-        return json_response({"claim": card.claim, "html": html, "sizes": list(card.sizes)})
+        return json_response({"claim": card.claim, "html": html, "sizes": [] if card.origin else list(card.sizes)})
 
     def recorded_figure(self, subject: str, finding: str) -> Response:
         """The figure that comes with the library."""
@@ -228,7 +228,10 @@ class Api:
         claim, size, workers = body.get("claim"), body.get("size", "small"), body.get("workers", 1)
         if not isinstance(claim, str):
             raise expected("claim", "the name of a claim", claim)
-        require_known("size", size, self.entry(claim).card.sizes)
+        card = self.entry(claim).card
+        if card.origin:
+            raise InputError(f"{claim}: expected a claim of the library; one from elsewhere is run in a terminal")
+        require_known("size", size, card.sizes)
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS:
             raise expected("workers", f"an integer from 1 to {MOST_WORKERS}", workers)
         return json_response({"id": self.runs.start(claim, size, workers).id})

@@ -10,6 +10,7 @@ from typing import Any
 import icllab
 from icllab.core.axes import AXES, Quantity
 from icllab.core.sources import Reference
+from icllab.lab import registry
 from icllab.lab.claim import SIZES
 from icllab.lab.outcomes import Outcome, counts, worded
 from icllab.lab.records import Card
@@ -36,6 +37,7 @@ class Evidence:
         findings: Findings as in ``record.json`` and ``verdict.json``.
         stale: Whether the measurement has another version since.
         local: Whether these are results on this machine.
+        by_author: Whether the author of a claim from elsewhere states them.
         controls: Name of a negative control -> its verdict in the same record.
         origin: Phrases on the commit, date and machine of the run.
         notes: Further sentences.
@@ -50,6 +52,7 @@ class Evidence:
     findings: Sequence[Mapping[str, Any]] = ()
     stale: bool = False
     local: bool = False
+    by_author: bool = False
     controls: Mapping[str, str] = field(default_factory=dict)
     origin: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -75,6 +78,7 @@ def from_record(card: Card) -> list[Evidence]:
             verdict=entry["verdict"],
             findings=entry["findings"],
             stale=entry["stale"],
+            by_author=bool(card.origin),
             controls={name: control["verdict"] for name, control in entry["controls"].items()},
             origin=origin(entry["commit"], entry["created"], entry["machine"], entry["seconds"]),
         )
@@ -120,11 +124,13 @@ def standing_badge(run: Evidence | None) -> Html:
 
 
 def _place(run: Evidence) -> str:
-    return "run here" if run.local else "recorded"
+    return "run here" if run.local else "recorded by its author" if run.by_author else "recorded"
 
 
 def recorded_figure(claim: str) -> Path | None:
     """The figure of a built-in claim that comes with the library; None if there is none."""
+    if claim not in registry.claims():
+        return None
     paths = (folder / f"{claim.split('/')[-1]}.png" for folder in _FIGURES)
     return next((path for path in paths if path.is_file()), None)
 

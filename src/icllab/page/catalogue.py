@@ -28,27 +28,36 @@ class Entry:
 
 
 def catalogue(folder: Path | None = None) -> dict[str, Entry]:
-    """Claim -> entry: the built-in claims, and those of the user's ``folder``, whose files are imported."""
-    built_in = registry.claims()
-    return {
-        name: _entry(name, path, None if name in built_in else folder) for name, path in registry.claims(folder).items()
-    }
+    """Claim -> entry: the built-in claims, those of the user's ``folder``, whose files are imported, and those from
+    elsewhere, which are shown by their records alone.
+    """
+    built_in, files = registry.claims(), registry.claims(folder)
+    files |= {name: claim.path for name, claim in registry.foreign()[0].items() if name not in files}
+    return {name: _entry(name, path, None if name in built_in else folder) for name, path in files.items()}
 
 
 def texts(claim: str, folder: Path | None = None) -> dict[str, str]:
     """File name -> text: the claim, and how it is measured."""
-    path = registry.claims(folder)[claim]
+    path = registry.file(claim, folder)
     files = dict.fromkeys([path, registry.measure_file(path)])
-    return {file.name: file.read_text("utf-8") for file in files}
+    return {file.name: file.read_text("utf-8", errors="replace") for file in files}
 
 
 def background(claim: str, folder: Path | None = None) -> str:
-    """The docstring of the claim's file."""
-    return ast.get_docstring(ast.parse(registry.claims(folder)[claim].read_text("utf-8"))) or ""
+    """The docstring of the claim's file; empty where that is no Python."""
+    try:
+        return ast.get_docstring(ast.parse(registry.file(claim, folder).read_bytes())) or ""
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
 
 
 def symbols(claim: str, folder: Path | None = None) -> list[Quantity]:
-    """The axes of a claim, then its quantities; its file is imported, which imports no JAX."""
+    """The axes of a claim, then its quantities; its file is imported, which imports no JAX.
+
+    None of a claim from elsewhere: its file is not imported.
+    """
+    if registry.is_foreign(claim, folder):
+        return []
     content = registry.load(claim, folder)
     names = dict.fromkeys(name for axes in content.sizes.values() for name in axes if name not in content.fixed)
     return [*(content.vocabulary.axis(name) for name in names), *content.vocabulary.quantities.values()]

@@ -11,7 +11,7 @@ from pathlib import Path
 import icllab
 from icllab.core.axes import Quantity
 from icllab.core.errors import IclError
-from icllab.lab import provenance, records, registry
+from icllab.lab import provenance, records
 from icllab.lab.claim import SIZES
 from icllab.lab.job import sizes_present, stored_request
 from icllab.lab.records import Card
@@ -66,12 +66,15 @@ class Section:
 
 
 def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Section:
-    """A claim with its results under ``out``: each size is read and judged again, without a computation."""
+    """A claim with its results under ``out``: each size is read and judged again, without a computation.
+
+    One from elsewhere has what its record states: to judge would run its code.
+    """
     from icllab.lab.results import judge, picture
 
     card, symbols = records.card(claim, folder), tuple(catalogue.symbols(claim, Path(folder) if folder else None))
     runs, figure, figure_size = cards.from_record(card), None, None
-    for size in sizes_present(out, claim):
+    for size in () if card.origin else sizes_present(out, claim):
         if size == SIZES[0]:  # which gets no verdict
             continue
         try:
@@ -102,7 +105,7 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
         from icllab.figures import pdf_bytes, png_bytes
 
         return Section(card, tuple(runs), png_bytes(figure), pdf_bytes(figure), figure_size, symbols)
-    path = cards.recorded_figure(claim) if claim in registry.claims() else None
+    path = cards.recorded_figure(claim)
     return Section(card, tuple(runs), path.read_bytes() if path else None, symbols=symbols)
 
 

@@ -1,0 +1,81 @@
+"""``icl add``, ``new`` and ``conform``: claims from elsewhere and their authors."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icllab.cli.reports import Report, lines
+from icllab.core.errors import InputError
+from icllab.core.files import disk_faults, write_atomically
+from icllab.lab import registry
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+CONSENT = "their code runs on `icl run` alone; list, check, draw, cite and the page show what their records state"
+
+
+def add(folder: Path, *, remove: bool) -> Report:
+    """Note a folder of claims, or forget it; nothing of it is imported."""
+    from icllab.lab import registrations
+
+    if remove:
+        path = registrations.remove(folder)
+        return Report({"removed": path}, lambda console: lines(console, [("removed", path)]))
+    if not folder.is_dir():
+        raise InputError(f"icl add: expected a folder of claims, got {str(folder)!r}, which is not a folder")
+    names = registry.foreign_files(folder)
+    if not names:
+        raise InputError(
+            f"icl add: expected <subject>/<finding>/claim.py in {folder.resolve()}, found none; `icl new` makes one"
+        )
+    if clashes := registry.clashes(folder):
+        raise InputError(
+            f"icl add: expected names that are free, got others' ({'; '.join(clashes)}); rename the folder"
+        )
+    path = registrations.add(folder)
+    data = {"added": path, "claims": list(names), "note": CONSENT}
+    rows = [("added", path), *(("claim", name) for name in names), ("note", CONSENT)]
+    return Report(data, lambda console: lines(console, rows))
+
+
+def new(name: str, template: str) -> Report:
+    """Write a claim from a template below the working directory."""
+    from icllab.lab import authoring
+
+    files = authoring.new(name, template)
+    commands = [f"icl run {name} --claims {name} --size smoke", f"icl conform {name}"]
+
+    def plain(console: "Console") -> None:
+        lines(console, [*(("written", file) for file in files), *(("next", command) for command in commands)])
+
+    return Report({"claim": name, "template": template, "files": files, "next": commands}, plain)
+
+
+def conform(folder: Path, badge: Path | None) -> Report:
+    """Examine a claim's folder, whose code runs; exit status 1 where something is missing."""
+    from icllab.lab import authoring, conformance
+
+    name, items = conformance.conform(folder)
+    met = sum(item.met for item in items)
+    if badge is not None:
+        with disk_faults(f"cannot write {badge}", "nothing was written"):
+            badge.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(badge, authoring.badge(met, len(items)).encode(), "nothing was written")
+
+    def plain(console: "Console") -> None:
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        console.print(Text.assemble((name, "bold"), f"  {met} of {len(items)}"))
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        for item in items:
+            state = Text("ok", "green") if item.met else Text("missing", "bold red")
+            table.add_row(state, item.name, Text(item.fault))
+        console.print(Padding(table, (0, 0, 0, 2)))
+        if badge is not None:
+            lines(console, [("badge", badge)])
+
+    rows = [{"item": item.name, "met": item.met, "missing": item.fault} for item in items]
+    data = {"claim": name, "conforms": met == len(items), "items": rows, "badge": badge}
+    return Report(data, plain, int(met < len(items)))

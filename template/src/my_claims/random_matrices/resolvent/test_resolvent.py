@@ -1,0 +1,26 @@
+"""The claim holds at ``small``, and fails under each of its negative controls."""
+
+from pathlib import Path
+
+import icllab as icl
+from icllab.lab import registry
+
+FOLDER = Path(__file__).parent
+NAME = f"{FOLDER.parent.name}/{FOLDER.name}"
+
+
+def verdict(out, control=None):
+    """Run the claim, and judge it."""
+    icl.run(NAME, out=out, control=control, claims=FOLDER, progress=False)
+    return icl.check(NAME, out=out, control=control, claims=FOLDER).outcome.value
+
+
+def test_the_claim_holds(tmp_path):
+    """At the size that is judged."""
+    assert verdict(tmp_path) == "holds"
+
+
+def test_the_claim_fails_under_every_control(tmp_path):
+    """A check that cannot fail is no check."""
+    for control in registry.load(NAME, FOLDER).controls:
+        assert verdict(tmp_path, control) == "fails", control
