@@ -65,6 +65,14 @@ def test_steps_count_and_what_is_only_an_output_does_not():
     assert cost.work(claim, sparse) <= cost.work(claim, claim.grid("small"))
 
 
+def test_cpu_time_is_taken_where_both_entries_have_it(recorded, monkeypatch):
+    entries = {"smoke": ENTRIES["smoke"], "small": ENTRIES["small"] | {"cpu_seconds": 20.0}}
+    monkeypatch.setattr(records, "read", lambda claim, folder=None: entries)
+    assert (cost.basis(request()).recorded, cost.basis(request()).smoke) == (30.0, 2.0)
+    entries["smoke"] = entries["smoke"] | {"cpu_seconds": 1.5}
+    assert (cost.basis(request()).recorded, cost.basis(request()).smoke) == (20.0, 1.5)
+
+
 def test_without_a_record_it_says_what_makes_one(monkeypatch):
     monkeypatch.setattr(records, "read", lambda claim, folder=None: {"smoke": ENTRIES["smoke"]})
     assert cost.basis(request("smoke")).recorded == 2.0
@@ -177,5 +185,5 @@ def test_a_run_notes_its_cpu_time_and_memory(ran, tmp_path):
     dataset = icl.run(CLAIM, "small", axes={"dim": [2, 8]}, out=ran, claims=folder)
     records.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
     entry = records.read(CLAIM, folder)["small"]
-    assert entry["cpu_seconds"] == round(dataset.attrs["cpu_seconds"])
+    assert entry["cpu_seconds"] == round(dataset.attrs["cpu_seconds"], 1)
     assert entry["peak_bytes"] > 10**8

@@ -110,7 +110,10 @@ def basis(request: Request) -> Basis:
     grid = claim.grid(request.size, request.axes, request.seeds)
     scale = work(claim, grid) / work(plain, plain.grid(near))
     spread = 0.0 if near == request.size and scale == 1 else EXTRAPOLATED
-    seconds, smoke = float(entry["seconds"]), entries.get(SIZES[0], {}).get("seconds")
+    # Wall seconds of a machine that others used too are more than those of a core; older records have no other.
+    first = entries.get(SIZES[0], {})
+    unit = "cpu_seconds" if "cpu_seconds" in entry and "cpu_seconds" in first else "seconds"
+    seconds, smoke = float(entry[unit]), first.get(unit)
     peak = entry.get("peak_bytes") if near == request.size else None
     return Basis(Estimate(seconds * scale, spread), near, seconds, scale, smoke, entry["machine"], peak)
 

@@ -213,13 +213,20 @@ class Requeued:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
+        self._queued = False
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function."""
-        return self.function(*arguments)
+        """Call the function; a job that is queued again has no result, although the function may make a fault of it."""
+        try:
+            return self.function(*arguments)
+        except Exception:
+            if self._queued:  # submitit ends the process by SystemExit, wherever that is
+                raise SystemExit(-1) from None
+            raise
 
     def checkpoint(self, *arguments: Any) -> Any:
         """What is queued: the cell begins again, from the checkpoints in its scratch directory if it keeps some."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self, *arguments)
+        self._queued = True
+        return DelayedSubmission(Requeued(self.function), *arguments)
