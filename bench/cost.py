@@ -30,7 +30,7 @@ def main():
             continue
         with tempfile.TemporaryDirectory() as out:
             request = Request(name, options.size, out=out)
-            record, smoke = cost.basis(request), cost.measure_smoke(request, 60.0)
+            record, smoke = cost.basis(request), cost.measure_smoke(request)
             predicted = cost.seconds_here(record, smoke)
             compute(request)
             here = float(read(request, theory=False)[0].attrs["cpu_seconds"])

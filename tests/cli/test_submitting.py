@@ -6,7 +6,7 @@ from faults.processes import CLAIM, CLAIMS, STORE, strictly
 from icllab.lab import cost, records, submission
 from icllab.lab.cost import Measurement
 
-SMOKE = Measurement(1.0, 5 * 10**8, ((10_000, ((("seed", "ridge"), 8),)),))
+SMOKE = Measurement(1.0, 5 * 10**8, 10_000, ((("seed", "ridge"), 8),))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_what_was_not_measured_is_not_stated(recorded, icl, monkeypatch):
     monkeypatch.setattr(cost, "measure_smoke", lambda request: None)
     _, out, _ = icl("cost", CLAIM, "--claims", CLAIMS, "--seeds", "12")
     lines = rows(out)
-    assert lines["machine"] == "not measured: the smoke takes over 10 s here, or fails"
+    assert lines["machine"] == "not measured: the smoke takes over 10 s of CPU time here, or fails"
     assert lines["record"].startswith("2 h at small, times 2 for the work;")
     assert not {"memory", "disk"} & set(lines)
     answer = strictly(icl("cost", CLAIM, "--claims", CLAIMS, "--seeds", "12", "--json")[1])

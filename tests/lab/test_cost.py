@@ -61,8 +61,8 @@ def test_steps_count_and_what_is_only_an_output_does_not():
     claim = registry.load("routing/long_tail")
     assert cost.work(claim, claim.grid("medium")) / cost.work(claim, claim.grid("small")) == 6.0
     claim = registry.load("induction/cliff")
-    sparse = claim.grid("small", {"time": claim.sizes["small"]["time"][:3]})
-    assert cost.work(claim, sparse) <= cost.work(claim, claim.grid("small"))
+    sparse = claim.grid("small", {"strength": ["beta"]})
+    assert cost.work(claim, sparse) == cost.work(claim, claim.grid("small"))
 
 
 def test_cpu_time_is_taken_where_both_entries_have_it(recorded, monkeypatch):
@@ -82,7 +82,7 @@ def test_without_a_record_it_says_what_makes_one(monkeypatch):
 
 def test_a_machine_is_measured_by_its_smoke():
     basis = Basis(Estimate(100.0, 0.3), "small", 50.0, 2.0, 4.0, "a machine", None)
-    here = cost.seconds_here(basis, Measurement(1.0, 0, ()))  # four times as fast
+    here = cost.seconds_here(basis, Measurement(1.0, 0, 0, ()))  # four times as fast
     assert here == Estimate(25.0, math.hypot(0.3, cost.TRANSFERRED))
     assert cost.seconds_here(basis, None) == Estimate(100.0, math.hypot(0.3, cost.UNMEASURED))
 
@@ -125,10 +125,18 @@ def test_disk_is_that_of_the_shapes(smoke, tmp_path):
     assert written > 5 * 4000 * 8
 
 
-def test_a_measurement_ends_after_its_time(monkeypatch):
-    """In a process of its own: here one that is not done in time, and would take an hour."""
+@pytest.mark.slow
+def test_a_measurement_in_a_process_of_its_own(monkeypatch):
+    """One that fails, takes too much CPU time, or waits for an hour is none."""
+    measured = cost.measure_smoke(request())
+    assert measured is not None
+    assert measured.seconds < 5
+    assert cost.measure_smoke(request(), 0.01) is None
+    monkeypatch.setenv("STEADY_FAULT", "raise:4")
+    assert cost.measure_smoke(request()) is None
     monkeypatch.setenv("STEADY_PAUSE", "3600")
-    assert cost.measure_smoke(request(), 0.2) is None
+    monkeypatch.setattr(cost, "LONGEST", 0.2)
+    assert cost.measure_smoke(request()) is None
 
 
 @pytest.fixture

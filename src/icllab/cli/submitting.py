@@ -32,7 +32,7 @@ def cost(claim: str, options: Sweep) -> Report:
     data |= {"record": {"size": record.size, "seconds": record.recorded, "machine": record.machine}}
     data |= {"scale": record.scale, "core_hours": _plain(hours), "memory_bytes": record.peak_bytes, "disk_bytes": None}
     if smoke is None:
-        rows.append(("machine", f"not measured: the smoke takes over {costs.SECONDS:g} s here, or fails"))
+        rows.append(("machine", f"not measured: the smoke takes over {costs.SECONDS:g} s of CPU time here, or fails"))
     else:
         recorded = "not recorded" if record.smoke is None else f"{_duration(record.smoke)} in the record"
         rows.append(("machine", f"measured: smoke takes {_duration(smoke.seconds)} of a core here, {recorded}"))

@@ -8,29 +8,31 @@ with errors of their logarithms that were found on other runs; an interval is to
 """
 
 import math
+import signal
 import tempfile
 from concurrent.futures import BrokenExecutor
 from concurrent.futures import TimeoutError as OutOfTime
 from dataclasses import dataclass
 from typing import Any
 
-from icllab.core.errors import CellsMissing
+from icllab.core.errors import CellsMissing, IclError
 from icllab.core.grid import Coordinates, Grid
-from icllab.lab import records
+from icllab.lab import records, registry
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.executors import Processes
-from icllab.lab.job import CellFault, Request
+from icllab.lab.job import Request
+from icllab.lab.placement import Placement
 from icllab.lab.run import compute, share
 
 EXTRAPOLATED = 0.45
 """Standard deviation of ln(seconds / those from another size): four claims have both recorded; widened as for four."""
-TRANSFERRED = 0.45
-"""Standard deviation of ln(core-seconds here / those from the record and the smoke): ``bench/cost.py``."""
-UNMEASURED = 0.6
-"""Standard deviation of ln(core-seconds here / seconds of the record), where the smoke was not measured."""
+TRANSFERRED = 0.75
+"""Standard deviation of ln(core-seconds here / those from the record and the smoke): ``bench/cost.py``, widened too."""
+UNMEASURED = 1.15
+"""Standard deviation of ln(core-seconds here / seconds of the record), where the smoke was not measured; as above."""
 SIGMAS = 1.645
-SECONDS = 10.0
-"""What a measurement may take, imports not counted."""
+SECONDS, LONGEST = 10.0, 60.0
+"""Seconds of CPU time that a measurement may take, imports not counted; and seconds that it is waited for."""
 STEPS = ("step", "steps")
 
 
@@ -124,69 +126,64 @@ class Measurement:
 
     Attributes:
         seconds: CPU seconds of its cells.
-        peak_bytes: Memory of the process.
-        files: Bytes of a cell's file beside its arrays, and each array's axes and bytes of a value; of every cell.
+        peak_bytes: Memory of the process; 0: unknown.
+        beside: Bytes of a cell's file that are not its arrays'.
+        arrays: Axes of each array of a cell, and bytes of a value.
     """
 
     seconds: float
     peak_bytes: int
-    files: tuple[tuple[int, tuple[tuple[tuple[str, ...], int], ...]], ...]
+    beside: int
+    arrays: tuple[tuple[tuple[str, ...], int], ...]
 
     def bytes_of(self, grid: Grid) -> int:
         """Bytes of the cells of a grid: arrays by their axes, and beside them as much as at ``smoke``."""
-        beside, arrays = max(self.files, key=lambda file: file[0])
-
-        def of_cell(cell: Coordinates) -> int:
-            inside = grid.inside(cell)
-            return beside + sum(
-                size * math.prod(len(inside.get(axis, ())) or 1 for axis in axes) for axes, size in arrays
-            )
-
-        return sum(map(of_cell, grid.cells()))
+        blocks = [grid.inside(cell) for cell in grid.cells()]
+        return len(blocks) * self.beside + sum(
+            size * math.prod(len(block[axis]) for axis in axes if axis in block)
+            for block in blocks
+            for axes, size in self.arrays
+        )
 
 
 def measure_smoke(request: Request, seconds: float = SECONDS) -> Measurement | None:
-    """The smoke of a request's claim in a process of its own; None if it takes more than so many seconds, or fails."""
-    if SIZES[0] not in request.claim().sizes:
-        return None
+    """The smoke of a claim on a processor, in a process of its own; None if it takes too many ``seconds``, or fails."""
     with tempfile.TemporaryDirectory() as out:
-        smoke = Request(request.name, SIZES[0], out=out, control=None, claims=request.claims)
+        smoke = Request(request.name, SIZES[0], out=out, claims=request.claims, placement=Placement("cpu"))
         pool = Processes(1)
         try:
-            pool.submit(_prepare, smoke).result()
-            return pool.submit(_smoke, smoke).result(timeout=seconds)
-        except (OutOfTime, BrokenExecutor, CellFault):
+            pool.submit(_prepare, smoke, seconds).result()
+            return pool.submit(_smoke, smoke).result(timeout=LONGEST)
+        except (OutOfTime, BrokenExecutor, IclError):
             return None
         finally:
             pool.shutdown()
 
 
-def _prepare(request: Request) -> None:
-    """Import what a measurement needs, and compile as records do, but keep and use no compiled programs."""
+def _prepare(request: Request, seconds: float) -> None:
+    """Import what a measurement needs; compile as records do, but use no kept programs; let it live so long."""
     import jax
 
-    from icllab.lab import registry, results  # noqa: F401
     from icllab.training.compilation import compile_quickly
-
-    registry.parameters(request.claim(), request.claims)
 
     compile_quickly()
     jax.config.update("jax_enable_compilation_cache", False)
+    registry.parameters(request.claim(), request.claims)
     jax.numpy.zeros(1).block_until_ready()
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _smoke(request: Request) -> Measurement:
     from icllab.lab.results import Store
 
     compute(request, progress=lambda *_: None)
-    store, seconds, peak, files = Store(request.root), 0.0, 0, []
-    for cell in request.claim().grid(SIZES[0]).cells():
-        dataset: Any = store.read(cell)
-        seconds += float(dataset.attrs["cpu_seconds"])
-        peak = max(peak, int(dataset.attrs.get("peak_bytes", 0)))
-        arrays = tuple((tuple(map(str, v.dims)), v.dtype.itemsize) for v in dataset.variables.values())
-        files.append((store.path(cell).stat().st_size - sum(v.nbytes for v in dataset.variables.values()), arrays))
-    return Measurement(seconds, peak, tuple(files))
+    store, cells = Store(request.root), list(request.claim().grid(SIZES[0]).cells())
+    datasets: list[Any] = [store.read(cell) for cell in cells]
+    seconds = sum(float(dataset.attrs["cpu_seconds"]) for dataset in datasets)
+    peak = max(int(dataset.attrs.get("peak_bytes", 0)) for dataset in datasets)
+    variables = list(datasets[-1].variables.values())
+    beside = store.path(cells[-1]).stat().st_size - sum(variable.nbytes for variable in variables)
+    return Measurement(seconds, peak, beside, tuple((variable.dims, variable.dtype.itemsize) for variable in variables))
 
 
 def seconds_here(record: Basis, smoke: Measurement | None) -> Estimate:
