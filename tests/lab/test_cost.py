@@ -103,9 +103,9 @@ def test_the_error_of_an_extrapolation_is_that_of_the_records():
     errors = list(residuals())
     assert len(errors) >= 4
     rms = math.sqrt(statistics.mean(error**2 for error in errors))
-    assert 1 / 3 < rms / cost.EXTRAPOLATED < 1.2
+    assert 1 / 3 < rms / cost.EXTRAPOLATED < 1.5
     outside = sum(abs(error) > cost.SIGMAS * cost.EXTRAPOLATED for error in errors)
-    assert outside <= 0.25 * len(errors)
+    assert outside <= 1 + 0.1 * len(errors)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.lab import submission
+from icllab.lab.executors import Requeued
 from icllab.lab.submission import Jobs, Shard, minutes, script, submit
 
 yaml = pytest.importorskip("yaml")
@@ -120,7 +121,7 @@ def slurm(tmp_path, monkeypatch):
 
 def test_what_slurm_is_told(slurm, tmp_path):
     """By submitit itself; what it keeps for a job is the job's shard."""
-    numbers = submit(Jobs(RUN, 2, 240, 1, 4, "icl-steady"), tmp_path, parameters={"slurm_partition": "low"})
+    numbers = submit(Jobs(RUN, 2, 240, 1, 4, "icl-steady"), tmp_path, {"slurm_partition": "low"})
     assert numbers == ["77_0", "77_1"]
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", slurm.read_text(), flags=re.MULTILINE))
     assert options["requeue"] == ""
@@ -134,22 +135,22 @@ def test_what_slurm_is_told(slurm, tmp_path):
 
 
 def test_one_job_is_no_array(slurm, tmp_path):
-    assert submit(Jobs(RUN, 1, 60), tmp_path) == ["77"]
+    assert submit(Jobs(RUN, 1, 60), tmp_path, {}) == ["77"]
     assert "--array" not in slurm.read_text()
 
 
 def test_what_slurm_or_submitit_refuses_is_one_line(slurm, tmp_path):
     with pytest.raises(InputError, match=r"submit: expected slurm with parameters of submitit, got .*slurm_partitoin"):
-        submit(Jobs(RUN, 2, 60), tmp_path, parameters={"slurm_partitoin": "low"})
+        submit(Jobs(RUN, 2, 60), tmp_path, {"slurm_partitoin": "low"})
     (slurm.parent / "bin" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition' >&2; exit 1\n")
     with pytest.raises(EnvironmentFault, match=r"expected slurm to take 2 jobs, got .*invalid partition"):
-        submit(Jobs(RUN, 2, 60), tmp_path)
+        submit(Jobs(RUN, 2, 60), tmp_path, {})
 
 
 def test_without_slurm_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match='Could not detect "srun"'):
-        submit(Jobs(RUN, 2, 60), tmp_path)
+        submit(Jobs(RUN, 2, 60), tmp_path, {})
 
 
 @pytest.mark.parametrize(("status", "fails"), [(0, False), (1, False), (3, False), (2, True), (4, True), (130, True)])
@@ -178,6 +179,41 @@ def test_a_verdict_is_no_fault_of_a_job(status, fails, tmp_path, monkeypatch, ca
     assert "start 3: 2 cells are there, 1 with checkpoints under way" in capsys.readouterr().out
 
 
-def test_what_is_queued_again_is_the_same_job(tmp_path):
-    shard = Shard(RUN, str(tmp_path))
-    assert shard.checkpoint().function is shard
+@pytest.mark.parametrize(("name", "goes_on"), [("cells/b.nc", True), ("scratch/c/checkpoint", True), ("log", False)])
+def test_a_job_that_came_no_further_is_not_queued_again(name, goes_on, tmp_path, monkeypatch, capsys):
+    """It would reach its time limit for ever."""
+
+    def ran(command, env, check):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        queued.append(shard.checkpoint())
+        return subprocess.CompletedProcess(command, 0)
+
+    queued, shard = [], Shard(RUN, str(tmp_path))
+    monkeypatch.setattr(submission.subprocess, "run", ran)
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "a.nc").touch()
+    shard()
+    if goes_on:
+        assert queued[0].function is shard
+    else:
+        assert queued == [None]
+        assert "give it more --time" in capsys.readouterr().out
+
+
+def test_a_cell_that_is_queued_again_has_no_result():
+    """submitit queues a job again in a handler of a signal, and ends it by SystemExit: measuring makes that a fault."""
+
+    def measure():
+        queued.append(job.checkpoint())
+        raise RuntimeError("a fault that was SystemExit")
+
+    def fail():
+        raise RuntimeError("a fault")
+
+    queued, job = [], Requeued(measure)
+    with pytest.raises(SystemExit):
+        job()
+    assert queued[0].function is not job  # which would take the next fault for that
+    with pytest.raises(RuntimeError, match="a fault"):
+        Requeued(fail)()

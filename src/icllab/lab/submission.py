@@ -81,14 +81,16 @@ class Shard:
     """A job of Slurm: ``icl run --shard`` as a process of its own, which is queued again when it is preempted."""
 
     def __init__(self, run: Sequence[str], store: str) -> None:
-        self.run, self.store = tuple(run), store
+        self.run, self.store, self.cells = tuple(run), Path(store), 0
+
+    def _count(self, pattern: str) -> int:
+        return len(list(self.store.glob(pattern)))
 
     def __call__(self) -> int:
         """Run the command; the job fails with its status unless that is of a verdict or of an ended shard."""
-        restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        cells, scratch = (len(list(Path(self.store).glob(name))) for name in ("cells/*.nc", "scratch/*"))
+        start, self.cells = 1 + int(os.environ.get("SLURM_RESTART_COUNT", "0")), self._count("cells/*.nc")
         say(f"icl {shlex.join(self.run)}")
-        say(f"start {restarts + 1}: {cells} cells are there, {scratch} with checkpoints under way")
+        say(f"start {start}: {self.cells} cells are there, {self._count('scratch/*')} with checkpoints under way")
         command = [sys.executable, "-m", "icllab", *self.run]
         status = subprocess.run(command, env={**os.environ, **environment(1)}, check=False).returncode
         say(f"icl run ended with status {status}")
@@ -97,9 +99,12 @@ class Shard:
         return status
 
     def checkpoint(self) -> Any:
-        """What is queued again: the same command, which keeps what is there."""
+        """What is queued again: the same command, which keeps what is there; None if it came no further."""
         from submitit.helpers import DelayedSubmission
 
+        if self._count("cells/*.nc") == self.cells and not self._count("scratch/*"):
+            say("not queued again: no cell has ended in this time, and none keeps checkpoints; give it more --time")
+            return None
         say("preempted, or at the time limit: queued again")
         return DelayedSubmission(self)
 
@@ -109,15 +114,12 @@ def say(line: str) -> None:
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", flush=True)
 
 
-def submit(
-    jobs: Jobs, store: Path, *, cluster: str = "slurm", parameters: Mapping[str, Any] | None = None
-) -> list[str]:
+def submit(jobs: Jobs, store: Path, parameters: Mapping[str, Any]) -> list[str]:
     """Submit the jobs as one array through submitit; the numbers of the jobs.
 
     Args:
         jobs: The jobs.
         store: Directory of the results; what submitit keeps, and the logs, lie in its ``jobs/``.
-        cluster: ``slurm``; or ``local``, which runs the jobs as processes of this machine.
         parameters: Others of ``submitit.AutoExecutor.update_parameters``, such as ``slurm_partition``.
 
     Raises:
@@ -132,20 +134,22 @@ def submit(
             "submit: expected the extra [cluster], it is not installed; " + install_command("cluster")
         ) from None
     values = {"name": jobs.name, "timeout_min": jobs.minutes, "cpus_per_task": jobs.cores, "mem_gb": jobs.memory}
-    values |= {"slurm_additional_parameters": {"requeue": True}, **(parameters or {})}
+    # Slurm sends its signal up to a minute early.
+    values |= {"slurm_signal_delay_s": min(90, 20 * jobs.minutes)}
+    values |= {"slurm_additional_parameters": {"requeue": True}, **parameters}
     try:
-        executor = submitit.AutoExecutor(folder=store / "jobs", cluster=cluster, slurm_max_num_timeout=TIMEOUTS)
+        executor = submitit.AutoExecutor(folder=store / "jobs", cluster="slurm", slurm_max_num_timeout=TIMEOUTS)
         executor.update_parameters(**values)
     except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"submit: expected {cluster} with parameters of submitit, got {reason}") from None
+        raise InputError(f"submit: expected slurm with parameters of submitit, got {reason}") from None
     shards = [Shard([*jobs.run, "--shard", f"{i}/{jobs.count}"], str(store)) for i in range(1, jobs.count + 1)]
     try:
         with executor.batch():
             submitted = [executor.submit(shard) for shard in shards]
     except (FailedJobError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise EnvironmentFault(f"submit: expected {cluster} to take {jobs.count} jobs, got {reason}") from None
+        raise EnvironmentFault(f"submit: expected slurm to take {jobs.count} jobs, got {reason}") from None
     return [job.job_id for job in submitted]
 
 
