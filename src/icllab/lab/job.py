@@ -249,6 +249,7 @@ def _dataset(job: Job) -> "xr.Dataset":
             assert claim.measure is not None  # the registry has set it
             return claim.measure(claim.point(job.cell, block), key=key, **arguments)
 
+        provenance.reset_memory()
         start, cpu_start = time.perf_counter(), time.process_time()
         values, seeds_at_once = measured_in_blocks(measure_block, dict(job.block))
         attributes["seconds"] = time.perf_counter() - start
