@@ -9,9 +9,11 @@ import pytest
 import xarray as xr
 from faults.processes import ICL, finished, strictly, wait_until
 
+from icllab.lab.executors import environment as on_one_core
+
 CLAIM, CLAIMS = "trained/slopes", Path(__file__).parent / "trained"
 STORE = Path(*CLAIM.split("/"), "small")
-STEPS = 8000
+STEPS = 6000
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +26,7 @@ def _slurm():
 
 def icl(command, out, *words):
     cells = ["--claims", str(CLAIMS), "--out", str(out), *(["--set", "dim=4,16"] if command != "check" else [])]
-    return finished([*ICL, command, CLAIM, *cells, *words], timeout=600, SLOPES_STEPS=STEPS)
+    return finished([*ICL, command, CLAIM, *cells, *words], timeout=900, SLOPES_STEPS=STEPS, **on_one_core(1))
 
 
 def test_jobs_that_are_queued_again_go_on_from_their_checkpoints(tmp_path):
