@@ -141,11 +141,53 @@ class RunOptions(Common):
         str | None, Parameter(help="Join jax.distributed: HOST:PORT,N,I, or auto where the environment tells.")
     ] = None
     fresh: Annotated[bool, _switch("Start again; the results that are there get another name.")] = False
+    dry_run: Annotated[bool, _switch("Say what would be measured, and at what cost; nothing is.")] = False
     control: Control = None
     claims: ClaimsFolder = None
 
 
-COMMON, FOLDERS, SELECTION = Common(), Folders(), Selection()
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Sweep(Common):
+    """The cells that a command is about, as ``icl run`` takes them."""
+
+    size: Annotated[Size, Parameter(help="How large a run.")] = "small"
+    set: Annotated[
+        list[str] | None,
+        Parameter(help="axis=v1,v2 or axis=start:stop:count: other values of an axis. Repeatable.", negative=""),
+    ] = None
+    seeds: Annotated[int | None, _whole("Number of independent repetitions.")] = None
+    control: Control = None
+    claims: ClaimsFolder = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Batch(Sweep):
+    """The jobs of ``icl submit``."""
+
+    out: Annotated[Path | None, Parameter(help=f"Where results are kept, on a disk of all jobs; {OUT}.")] = None
+    slurm: Annotated[bool, _switch("Submit to Slurm, through submitit.")] = False
+    print: Annotated[
+        Literal["pbs", "kubernetes", "skypilot"] | None, Parameter(help="Print what to submit elsewhere instead.")
+    ] = None
+    jobs: Annotated[int, _whole("Number of jobs, which share the cells.")] = 4
+    time: Annotated[str, Parameter(help="Time limit of a job: 4h, 90m, 1-12:00:00.")] = "4h"
+    workers: Annotated[int, _whole("Processes of a job, a core each.")] = 1
+    memory: Annotated[int, _whole("Gigabytes of a job.")] = 4
+    partition: Annotated[str | None, Parameter(help="Slurm's partition.")] = None
+    parameter: Annotated[
+        list[str] | None,
+        Parameter(
+            help="NAME=VALUE of submitit, such as slurm_account=lab or gpus_per_node=1. Repeatable.", negative=""
+        ),
+    ] = None
+    image: Annotated[str, Parameter(help="The container image with icl, for Kubernetes.")] = "icl-lab"
+    volume: Annotated[str, Parameter(help="The volume claim, or the bucket, of the results.")] = "icl-results"
+    dry_run: Annotated[bool, _switch("Say what would be submitted; nothing is.")] = False
+
+
+COMMON, FOLDERS, SELECTION, SWEEP = Common(), Folders(), Selection(), Sweep()
 
 
 @app.command(sort_key=1)
@@ -378,3 +420,19 @@ def add(
     from icllab.cli import authoring
 
     return authoring.add(folder, remove=remove)
+
+
+@app.command(sort_key=13)
+def cost(claim: Claim, /, *, options: Sweep = SWEEP) -> Report:
+    """Estimate core-hours, memory and disk of a run, from the record and ten seconds of measuring here."""
+    from icllab.cli import submitting
+
+    return submitting.cost(claim, options)
+
+
+@app.command(sort_key=14)
+def submit(claim: Claim, /, *, options: Batch = Batch()) -> Report:
+    """Run a claim as jobs of a batch system, which are queued again when they are preempted."""
+    from icllab.cli import submitting
+
+    return submitting.submit(claim, options)

@@ -15,7 +15,7 @@ _RANGE = re.compile(r"(log:)?[-+.\de]+:[-+.\de]+:\d+")
 _KINDS: dict[str, tuple[Any, str]] = {
     "set": (dict, "a table of axes"),
     "limit": (int | float, "a number of seconds"),
-    "fresh": (bool, "true or false"),
+    **dict.fromkeys(("fresh", "dry_run"), (bool, "true or false")),
     **dict.fromkeys(("seeds", "workers"), (int, "an integer")),
 }
 
@@ -27,7 +27,7 @@ def merged(options: RunOptions, config: Path | None) -> dict[str, Any]:
         name: value for name in names if (value := getattr(options, name)) is not None and value is not False
     }
     table = {} if config is None else _table(config, ["set", *names])
-    values = table | command_line | {"set": table.get("set", {}) | _axes(options.set or ())}
+    values = table | command_line | {"set": table.get("set", {}) | axes(options.set or ())}
     return values | ({"shard": _shard(values["shard"])} if "shard" in values else {})
 
 
@@ -61,16 +61,17 @@ def _shard(text: str) -> tuple[int, int]:
     return int(number), int(shards)
 
 
-def _axes(texts: Sequence[str]) -> dict[str, list[str]]:
-    axes: dict[str, list[str]] = {}
+def axes(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Axis -> its values, from ``axis=value,value``; one that is spelled otherwise raises InputError."""
+    values_of: dict[str, list[str]] = {}
     for text in texts:
         name, sign, values = text.partition("=")
         if not (name and sign and values):
             raise expected("--set", "axis=value or axis=value,value", text)
-        if name in axes:
+        if name in values_of:
             raise expected(f"--set {name}", "each axis once", text, "join its values with commas")
-        axes[name] = [number for value in values.split(",") for number in _values(name, value.strip())]
-    return axes
+        values_of[name] = [number for value in values.split(",") for number in _values(name, value.strip())]
+    return values_of
 
 
 def _values(axis: str, text: str) -> list[str]:

@@ -39,6 +39,10 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         claims=options.get("claims"),
         placement=placement.Placement(options.get("device"), options.get("precision")),
     )
+    if options.get("dry_run"):
+        from icllab.cli.submitting import dry_run
+
+        return dry_run(request, options)
     if "distributed" in options:
         for name in ("workers", "scheduler"):
             if name in options:

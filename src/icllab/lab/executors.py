@@ -83,7 +83,7 @@ class Processes(Executor):
         from loky.process_executor import ProcessPoolExecutor
 
         executor = ProcessPoolExecutor(
-            max_workers=1, initializer=_live_as_worker, initargs=(os.getpid(),), env=_environment(self._threads)
+            max_workers=1, initializer=_live_as_worker, initargs=(os.getpid(),), env=environment(self._threads)
         )
         self._executors.append(executor)
         return executor
@@ -98,16 +98,16 @@ class Processes(Executor):
             executor.shutdown(wait=wait, kill_workers=True)
 
 
-def _environment(threads: int) -> dict[str, str]:
-    """A process's share of the cores, unless the user's environment says otherwise."""
+def environment(threads: int) -> dict[str, str]:
+    """The variables that keep a process to its share of the cores, unless the user's environment says otherwise."""
     # Threads of linear algebra wait by spinning: processes that each use all cores take several times the CPU time.
     # XLA's threads, which it counts in NPROC, hand parts of each loop to each other even where they are one core's.
     shares = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"), str(threads))
-    environment = {name: os.environ.get(name, value) for name, value in shares.items()}
+    variables = {name: os.environ.get(name, value) for name, value in shares.items()}
     flags = os.environ.get("XLA_FLAGS", "")
     if threads == 1 and "xla_cpu_multi_thread_eigen" not in flags:
         flags = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
-    return environment | ({"XLA_FLAGS": flags} if flags else {})
+    return variables | ({"XLA_FLAGS": flags} if flags else {})
 
 
 def _live_as_worker(parent: int) -> None:
@@ -129,7 +129,7 @@ def _scheduler(address: str, folder: Path) -> Iterator[Executor]:
         raise expected("scheduler", "an address such as tcp://127.0.0.1:8786, or slurm", address)
     kind, _, parameters = address.partition(":")
     if kind in (_SLURM, "local"):
-        with Batch(kind, dict(_parameter(text) for text in filter(None, parameters.split(","))), folder) as pool:
+        with Batch(kind, dict(parameter(text) for text in filter(None, parameters.split(","))), folder) as pool:
             yield pool
         return
     try:
@@ -152,7 +152,8 @@ def _extra() -> EnvironmentFault:
     )
 
 
-def _parameter(text: str) -> tuple[str, Any]:
+def parameter(text: str) -> tuple[str, Any]:
+    """A parameter of submitit from ``name=value``; a whole number is one."""
     name, sign, value = text.partition("=")
     if not (name and sign and value):
         raise expected("scheduler", "slurm:name=value,... with parameters of submitit", text, "slurm:timeout_min=60")
@@ -212,13 +213,20 @@ class Requeued:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
+        self._queued = False
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function."""
-        return self.function(*arguments)
+        """Call the function; a job that is queued again has no result, although the function may make a fault of it."""
+        try:
+            return self.function(*arguments)
+        except Exception:
+            if self._queued:  # submitit ends the process by SystemExit, wherever that is
+                raise SystemExit(-1) from None
+            raise
 
     def checkpoint(self, *arguments: Any) -> Any:
         """What is queued: the cell begins again, from the checkpoints in its scratch directory if it keeps some."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self, *arguments)
+        self._queued = True
+        return DelayedSubmission(Requeued(self.function), *arguments)

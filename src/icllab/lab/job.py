@@ -251,9 +251,11 @@ def _dataset(job: Job) -> "xr.Dataset":
             assert claim.measure is not None  # the registry has set it
             return claim.measure(claim.point(job.cell, block), key=key, **arguments)
 
-        start = time.perf_counter()
+        provenance.reset_memory()
+        start, cpu_start = time.perf_counter(), time.process_time()
         values, seeds_at_once = measured_in_blocks(measure_block, dict(job.block))
         attributes["seconds"] = time.perf_counter() - start
+        attributes |= {"cpu_seconds": time.process_time() - cpu_start, **provenance.memory()}
     if seeds_at_once < len(job.block.get(SEED, ())):
         attributes["seeds_at_once"] = seeds_at_once
     attributes["created"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

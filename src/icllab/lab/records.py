@@ -171,6 +171,8 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
         "measure": claim.version,
         "machine": ", ".join(_phrase(dataset.attrs[name]) for name in ("device", "machine")),
         "seconds": round(float(dataset.attrs["seconds"]), 1),
+        **{name: round(float(dataset.attrs[name]), 1) for name in ("cpu_seconds",) if name in dataset.attrs},
+        **{name: round(float(dataset.attrs[name])) for name in ("peak_bytes",) if name in dataset.attrs},
         "digest": data_digest(dataset),
     }
     if control is not None:

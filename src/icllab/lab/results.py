@@ -263,6 +263,14 @@ class Store:
             return None
         return {axis: tuple(dict.fromkeys((*values[axis], *block[axis]))) for axis in block}
 
+    def has(self, cell: Coordinates, block: Block) -> bool:
+        """Whether a sound file has a cell at all values of a block; nothing is changed."""
+        try:
+            dataset = self.read(cell)
+        except DamagedFile:
+            return False
+        return dataset is not None and all(set(block[a]) <= set(map(canonical, dataset[a].values)) for a in block)
+
     def put(self, cell: Coordinates, content: bytes) -> None:
         """Keep a finished cell as the bytes of its file, whose checksum is checked."""
         path, failure = self.path(cell), self.failure(cell)
@@ -375,14 +383,18 @@ def assemble(claim: Claim, grids: Sequence[Grid], cells: Sequence[tuple[Coordina
 
 
 def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One value where all cells agree, else all as JSON; the latest ``created`` and the sum of ``seconds``."""
+    """One value where all cells agree, else all as JSON; the latest ``created``, sums of seconds, the largest peak.
+
+    Of cells that an older version has measured, CPU time and memory are not known, and neither are those of the run.
+    """
     attributes: dict[str, Any] = {}
     for key in dict.fromkeys(key for cell in cells for key in cell):
         values = sorted({str(cell.get(key, "")) for cell in cells})
         if key == "created":
             attributes[key] = values[-1]
-        elif key == "seconds":
-            attributes[key] = sum(float(cell[key]) for cell in cells)
+        elif key in ("seconds", "cpu_seconds", "peak_bytes"):
+            if all(key in cell for cell in cells):
+                attributes[key] = (max if key == "peak_bytes" else sum)(float(cell[key]) for cell in cells)
         elif key != "cell":
             attributes[key] = values[0] if len(values) == 1 else json.dumps(values)
     return attributes

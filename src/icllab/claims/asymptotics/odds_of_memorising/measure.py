@@ -17,7 +17,7 @@ from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Tokens
 from icllab.tasks import LinearRegression, MarkovPool
 from icllab.tasks.regression_distributions import GaussianWeights, WeightPool
-from icllab.training import Record, Sweep
+from icllab.training import CheckpointStore, Record, Sweep
 
 VERSION = 1
 
@@ -90,8 +90,11 @@ def _nats(memorising, generalising, noise):
     return np.mean(np.sum(memorising * np.log(memorising / generalising), axis=-1))
 
 
-def measure(point, *, key, exchanged=False):
-    """Distances on the pool's tasks and on fresh ones. ``exchanged``: each predictor stands for the other."""
+def measure(point, *, key, scratch=None, exchanged=False):
+    """Distances on the pool's tasks and on fresh ones. ``exchanged``: each predictor stands for the other.
+
+    ``scratch``: a directory for checkpoints, from which the training goes on.
+    """
     urns = point.setting == "urns"
 
     def of_seed(seed):
@@ -106,6 +109,7 @@ def measure(point, *, key, exchanged=False):
             optimizer=_optimizer(point.warmup),
             sweep=Sweep({"optimizer.rate": [point.rate]}, mode="map"),
             record=Record([0], keep=point.step, progress=False),
+            store=None if scratch is None else CheckpointStore(scratch / f"seed={seed}"),
         )
         distances, scales, nats = [], [], 0.0
         for test_set, task in (("pool", world.pool), ("fresh", world.fresh)):

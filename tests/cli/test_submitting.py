@@ -1,0 +1,144 @@
+"""``icl cost``, ``icl submit`` and ``icl run --dry-run``: what they say, and that they change nothing."""
+
+import pytest
+from faults.processes import CLAIM, CLAIMS, STORE, strictly
+
+from icllab.lab import cost, records, submission
+from icllab.lab.cost import Measurement
+
+SMOKE = Measurement(1.0, 5 * 10**8, 10_000, ((("seed", "ridge"), 8),))
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """A record of the toy claim, and a smoke that takes half of its seconds here."""
+    machine = {"machine": "cpu: cpu, 2 cores of a kind"}
+    entries = {"smoke": {"seconds": 2.0, **machine}, "small": {"seconds": 7200.0, **machine}}
+    monkeypatch.setattr(records, "read", lambda claim, folder=None: entries)
+    monkeypatch.setattr(cost, "measure_smoke", lambda request: SMOKE)
+    return entries
+
+
+def rows(out):
+    """Name -> text of the lines of an answer."""
+    return {name: text.strip() for name, _, text in (line.strip().partition("  ") for line in out.splitlines())}
+
+
+def test_the_cost_of_a_run(recorded, icl):
+    status, out, _ = icl("cost", CLAIM, "--claims", CLAIMS)
+    assert status == 0
+    lines = rows(out)
+    assert lines["cells"] == "5"
+    assert lines["record"] == "2 h at small; cpu: cpu, 2 cores of a kind"
+    assert lines["machine"] == "measured: smoke takes 1 s of a core here, 2 s in the record"
+    low, high = cost.Estimate(1.0, cost.TRANSFERRED).interval
+    assert lines["core-hours"].startswith(f"1 ({low:.1g} to {high:.2g});")  # two hours there
+    assert lines["memory"] == "more than 500 MB a process, measured at smoke; not extrapolated"
+    assert lines["disk"].startswith("0.1 MB, ")
+
+
+def test_what_was_not_measured_is_not_stated(recorded, icl, monkeypatch):
+    monkeypatch.setattr(cost, "measure_smoke", lambda request: None)
+    _, out, _ = icl("cost", CLAIM, "--claims", CLAIMS, "--seeds", "12")
+    lines = rows(out)
+    assert lines["machine"] == "not measured: the smoke takes over 10 s of CPU time here, or fails"
+    assert lines["record"].startswith("2 h at small, times 2 for the work;")
+    assert not {"memory", "disk"} & set(lines)
+    answer = strictly(icl("cost", CLAIM, "--claims", CLAIMS, "--seeds", "12", "--json")[1])
+    assert (answer["measured"], answer["disk_bytes"], answer["memory_bytes"]) == (False, None, None)
+    assert answer["core_hours"]["low"] < answer["core_hours"]["value"] == 4.0 < answer["core_hours"]["high"]
+
+
+def test_recorded_memory_is_said_to_be_recorded(recorded, icl):
+    recorded["small"]["peak_bytes"] = 1_234_000_000
+    assert rows(icl("cost", CLAIM, "--claims", CLAIMS)[1])["memory"] == "1.2 GB a process, recorded"
+
+
+def test_a_claim_without_a_record_has_no_cost(icl):
+    status, _, err = icl("cost", CLAIM, "--claims", CLAIMS)
+    assert status == 3
+    assert "expected a record with the seconds of a run, found none" in err
+
+
+def test_a_dry_run_measures_and_writes_nothing(recorded, ran, icl, monkeypatch):
+    monkeypatch.setenv("STEADY_LOG", str(ran / "log"))
+    (ran / STORE / "cells" / "dim=8.nc").unlink()
+    before = sorted(ran.rglob("*"))
+    status, out, _ = icl("run", CLAIM, "--claims", CLAIMS, "--out", ran, "--dry-run")
+    assert (status, sorted(ran.rglob("*"))) == (0, before)
+    lines = rows(out)
+    assert lines["cells"] == "4 are there, 1 to measure"
+    assert lines["each"].startswith("24 min (")
+    assert lines["all"].startswith("24 min (")
+    assert lines["results"] == str(ran / STORE)
+    assert lines["measure"] == "dim=8"
+    answer = strictly(icl("run", CLAIM, "--claims", CLAIMS, "--out", ran, "--dry-run", "--fresh", "--json")[1])
+    assert (answer["cells"]["kept"], len(answer["cells"]["missing"])) == (0, 5)
+    assert answer["seconds"]["value"] == pytest.approx(7200)
+    config = ran / "config.toml"
+    config.write_text("dry_run = true\nshard = '1/2'\n")
+    answer = strictly(icl("run", CLAIM, "--claims", CLAIMS, "--out", ran, "--config", config, "--json")[1])
+    assert answer["cells"]["kept"] + len(answer["cells"]["missing"]) == 3
+
+
+def test_a_dry_run_without_a_record_tells_the_cells(tmp_path, icl):
+    status, out, _ = icl("run", CLAIM, "--claims", CLAIMS, "--out", tmp_path, "--dry-run", "--set", "dim=1:20:20")
+    assert status == 0
+    assert "0 are there, 20 to measure" in out
+    assert "expected a record" in out
+    assert "and 12 more" in out
+
+
+@pytest.mark.parametrize("words", [[], ["--slurm", "--print", "pbs"]], ids=" ".join)
+def test_one_batch_system_is_chosen(words, icl):
+    status, _, err = icl("submit", CLAIM, "--claims", CLAIMS, *words)
+    assert status == 2
+    assert "submit: expected --slurm, or --print with pbs, kubernetes or skypilot" in err
+
+
+def test_a_script_is_printed_as_it_is(icl):
+    words = ("submit", "routing/one_daughter", "--size", "medium", "--print", "kubernetes", "--jobs", "20")
+    status, out, _ = icl(*words, "--set", "layers=2", "--time", "90m")
+    assert status == 0
+    assert "completions: 8" in out  # no more jobs than cells
+    assert "activeDeadlineSeconds: 5400" in out
+    assert "run routing/one_daughter --size medium --out /results --set layers=2 --shard" in out
+    assert strictly(icl(*words, "--set", "layers=2", "--time", "90m", "--json")[1])["script"] == out
+
+
+def test_claims_of_this_machine_are_not_those_of_another(icl):
+    status, _, err = icl("submit", CLAIM, "--claims", CLAIMS, "--print", "skypilot")
+    assert status == 2
+    assert "expected a claim that comes with icl-lab for skypilot" in err
+    assert f"--claims {CLAIMS}" in icl("submit", CLAIM, "--claims", CLAIMS, "--print", "pbs")[1]
+
+
+def test_a_submission_to_slurm(recorded, tmp_path, icl, monkeypatch):
+    """All that the run was asked for reaches the jobs, with paths that hold wherever they start."""
+    submissions = []
+
+    def submit(jobs, store, parameters):
+        submissions.append((jobs, store, parameters))
+        return ["77_0", "77_1"]
+
+    monkeypatch.setattr(submission, "submit", submit)
+    monkeypatch.chdir(tmp_path)
+    words = ["--control", "raised", "--seeds", "4", "--set", "dim=2,4,8", "--out", "results", "--workers", "2"]
+    words += ["--partition", "low", "--parameter", "slurm_account=lab", "--parameter", "gpus_per_node=1"]
+    words += ["--jobs", "2", "--time", "4h", "--memory", "8", "--slurm"]
+    status, out, _ = icl("submit", CLAIM, "--claims", CLAIMS, *words, "--dry-run")
+    assert (status, submissions) == (0, [])
+    assert rows(out)["jobs"] == "2 of 2 core(s), 8 GB and 04:00:00; none submitted"
+    assert not (tmp_path / "results").exists()
+    status, out, _ = icl("submit", CLAIM, "--claims", CLAIMS, *words)
+    assert status == 0
+    ((jobs, store, parameters),) = submissions
+    assert parameters == {"slurm_account": "lab", "gpus_per_node": 1, "slurm_partition": "low"}
+    assert store == tmp_path / "results" / "claims" / "steady" / "small@raised"
+    assert (jobs.count, jobs.minutes, jobs.cores, jobs.memory, jobs.name) == (2, 240, 2, 8, "icl-steady")
+    where = ["--out", str(tmp_path / "results")]
+    values = ["--seeds", "4", "--control", "raised", "--claims", str(CLAIMS), "--workers", "2"]
+    assert list(jobs.run) == ["run", CLAIM, "--size", "small", *where, "--set", "dim=2,4,8", *values]
+    assert rows(out)["jobs"] == "2 of array 77"
+    assert f"icl check {CLAIM} --size small --out {tmp_path / 'results'} --claims {CLAIMS} --control raised" in out
+    assert strictly(icl("submit", CLAIM, "--claims", CLAIMS, *words, "--json")[1])["jobs"] == ["77_0", "77_1"]

@@ -1,0 +1,219 @@
+"""Jobs of batch systems: which shard each measures, and what a cluster is told."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from icllab.core.errors import EnvironmentFault, InputError
+from icllab.lab import submission
+from icllab.lab.executors import Requeued
+from icllab.lab.submission import Jobs, Shard, minutes, script, submit
+
+yaml = pytest.importorskip("yaml")
+submitit = pytest.importorskip("submitit")
+RUN = ("run", "claims/steady", "--out", "/a disk/results", "--set", "dim=2,4")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("4h", 240), ("90m", 90), ("2d", 2880), ("1-12:00:00", 2160), ("04:00:00", 240), ("0:30", 30), ("00:00:01", 1)],
+)
+def test_a_time_is_in_minutes(text, count):
+    assert minutes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "4", "h", "0m", "4 h", "1.5h", "-4h", "00:00:00", "4h30m", "1-12"])
+def test_another_time_is_refused(text):
+    with pytest.raises(InputError, match="--time: expected a time such as 4h, 90m or 1-12:00:00, got"):
+        minutes(text)
+
+
+@pytest.mark.parametrize("values", [{"count": 0}, {"minutes": 0}, {"cores": 0}, {"memory": 0}])
+def test_jobs_are_at_least_one_of_everything(values):
+    with pytest.raises(InputError, match="at least 1"):
+        Jobs(RUN, **{"count": 2, "minutes": 60, **values})
+
+
+def shell_of(system, text):
+    """The shell's text in a script, and the variable that has the job's number with its first value."""
+    if system == "pbs":
+        return re.sub(r"cd .*\n", "", text).replace(f"{sys.executable} -m icllab", "icl"), "PBS_ARRAY_INDEX", 1
+    content = yaml.safe_load(text)
+    if system == "skypilot":
+        return content["run"], "SKYPILOT_NODE_RANK", 0
+    (container,) = content["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["/bin/sh", "-c"]
+    return container["args"][0], "JOB_COMPLETION_INDEX", 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("system", submission.SYSTEMS)
+def test_every_shard_is_one_jobs(system, count, tmp_path):
+    """The shell itself fills in each job's number; a space in a path is not the end of a word."""
+    (tmp_path / "icl").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "icl").chmod(0o755)
+    text, variable, first = shell_of(system, script(system, Jobs(RUN, count, 60), image="icl", volume="disk"))
+    for number in range(count):
+        variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", variable: str(first + number)}
+        done = subprocess.run(["/bin/sh", "-c", text], env=variables, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == [*RUN, "--shard", f"{number + 1}/{count}"]
+
+
+def test_what_pbs_is_told():
+    text = script("pbs", Jobs(RUN, 20, 36 * 60 + 5, 2, 8, "icl-a-name-of-many-letters"), image="", volume="")
+    directives = [line.removeprefix("#PBS ") for line in text.splitlines() if line.startswith("#PBS")]
+    assert directives == [
+        "-N icl-a-name-of-m",  # a name of PBS has 15 characters
+        "-J 1-20",
+        "-l select=1:ncpus=2:mem=8gb",
+        "-l walltime=36:05:00",
+        "-r y",
+        "-j oe",
+    ]
+    assert "export OMP_NUM_THREADS=1" in text
+    assert "#PBS -J" not in script("pbs", Jobs(RUN, 1, 60), image="", volume="")  # of one job PBS makes no array
+
+
+def test_what_kubernetes_is_told():
+    content = yaml.safe_load(script("kubernetes", Jobs(RUN, 20, 240, 2, 8), image="registry/icl:1", volume="disk"))
+    spec = content["spec"]
+    assert (content["apiVersion"], content["kind"]) == ("batch/v1", "Job")
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 20, 20)
+    assert spec["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    pod = spec["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"  # which a podFailurePolicy needs
+    assert pod["activeDeadlineSeconds"] == 4 * 3600
+    (container,) = pod["containers"]
+    assert container["image"] == "registry/icl:1"
+    assert container["resources"]["requests"] == {"cpu": "2", "memory": "8Gi"}
+    assert all(isinstance(row["value"], str) for row in container["env"])
+    assert container["volumeMounts"][0]["name"] == pod["volumes"][0]["name"]
+    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "disk"}
+
+
+def test_what_skypilot_is_told():
+    content = yaml.safe_load(script("skypilot", Jobs(RUN, 20, 240), image="", volume="bucket"))
+    assert content["num_nodes"] == 20
+    assert content["resources"] == {"cpus": "1+", "memory": "4+", "use_spot": True}
+    assert content["file_mounts"]["/results"] == {"name": "bucket", "mode": "MOUNT_CACHED"}
+    assert content["run"].startswith("timeout --signal=TERM 14400 icl run ")
+
+
+@pytest.mark.parametrize("system", submission.SYSTEMS)
+def test_what_was_not_tried_says_so(system):
+    assert "# Untried on a cluster" in script(system, Jobs(RUN, 2, 60), image="icl", volume="disk")
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Slurm's commands, which note the script and give the number 77."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("srun", ""), ("sbatch", f'cp "$1" {tmp_path}/sbatch.sh; echo Submitted batch job 77')):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return tmp_path / "sbatch.sh"
+
+
+def test_what_slurm_is_told(slurm, tmp_path):
+    """By submitit itself; what it keeps for a job is the job's shard."""
+    numbers = submit(Jobs(RUN, 2, 240, 1, 4, "icl-steady"), tmp_path, {"slurm_partition": "low"})
+    assert numbers == ["77_0", "77_1"]
+    options = dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", slurm.read_text(), flags=re.MULTILINE))
+    assert options["requeue"] == ""
+    assert options["signal"].startswith("USR2@")  # before the time limit, so that the job is queued again
+    assert options["array"] == "0-1%2"
+    assert (options["time"], options["mem"], options["partition"]) == ("240", "4GB", "low")
+    for i in range(2):
+        kept = submitit.core.utils.DelayedSubmission.load(tmp_path / "jobs" / f"77_{i}_submitted.pkl")
+        assert kept.function.run == (*RUN, "--shard", f"{i + 1}/2")
+        assert kept._timeout_countdown == submission.TIMEOUTS
+
+
+def test_one_job_is_no_array(slurm, tmp_path):
+    assert submit(Jobs(RUN, 1, 60), tmp_path, {}) == ["77"]
+    assert "--array" not in slurm.read_text()
+
+
+def test_what_slurm_or_submitit_refuses_is_one_line(slurm, tmp_path):
+    with pytest.raises(InputError, match=r"submit: expected slurm with parameters of submitit, got .*slurm_partitoin"):
+        submit(Jobs(RUN, 2, 60), tmp_path, {"slurm_partitoin": "low"})
+    (slurm.parent / "bin" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition' >&2; exit 1\n")
+    with pytest.raises(EnvironmentFault, match=r"expected slurm to take 2 jobs, got .*invalid partition"):
+        submit(Jobs(RUN, 2, 60), tmp_path, {})
+
+
+def test_without_slurm_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match='Could not detect "srun"'):
+        submit(Jobs(RUN, 2, 60), tmp_path, {})
+
+
+@pytest.mark.parametrize(("status", "fails"), [(0, False), (1, False), (3, False), (2, True), (4, True), (130, True)])
+def test_a_verdict_is_no_fault_of_a_job(status, fails, tmp_path, monkeypatch, capsys):
+    commands = []
+
+    def ran(command, env, check):
+        commands.append((command, env))
+        return subprocess.CompletedProcess(command, status)
+
+    monkeypatch.setattr(submission.subprocess, "run", ran)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    for name in ("cells/a.nc", "cells/b.nc", "scratch/c/checkpoint"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    shard = Shard([*RUN, "--shard", "1/2"], str(tmp_path))
+    if fails:
+        with pytest.raises(SystemExit) as ending:
+            shard()
+        assert ending.value.code == status
+    else:
+        assert shard() == status
+    ((command, environment),) = commands
+    assert command == [sys.executable, "-m", "icllab", *RUN, "--shard", "1/2"]
+    assert environment["NPROC"] == "1"
+    assert "start 3: 2 cells are there, 1 with checkpoints under way" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "goes_on"), [("cells/b.nc", True), ("scratch/c/checkpoint", True), ("log", False)])
+def test_a_job_that_came_no_further_is_not_queued_again(name, goes_on, tmp_path, monkeypatch, capsys):
+    """It would reach its time limit for ever."""
+
+    def ran(command, env, check):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        queued.append(shard.checkpoint())
+        return subprocess.CompletedProcess(command, 0)
+
+    queued, shard = [], Shard(RUN, str(tmp_path))
+    monkeypatch.setattr(submission.subprocess, "run", ran)
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "a.nc").touch()
+    shard()
+    if goes_on:
+        assert queued[0].function is shard
+    else:
+        assert queued == [None]
+        assert "give it more --time" in capsys.readouterr().out
+
+
+def test_a_cell_that_is_queued_again_has_no_result():
+    """submitit queues a job again in a handler of a signal, and ends it by SystemExit: measuring makes that a fault."""
+
+    def measure():
+        queued.append(job.checkpoint())
+        raise RuntimeError("a fault that was SystemExit")
+
+    def fail():
+        raise RuntimeError("a fault")
+
+    queued, job = [], Requeued(measure)
+    with pytest.raises(SystemExit):
+        job()
+    assert queued[0].function is not job  # which would take the next fault for that
+    with pytest.raises(RuntimeError, match="a fault"):
+        Requeued(fail)()
