@@ -14,9 +14,11 @@ from icllab.lab.job import stored_request
 from icllab.lab.run import read
 
 if TYPE_CHECKING:
+    import xarray as xr
     from rich.console import Console
 
     from icllab.cli.commands import Selection
+    from icllab.lab.claim import Claim
 
 
 def check(names: Sequence[str], options: "Selection", *, recorded: bool, record: bool) -> Report:
@@ -96,11 +98,41 @@ def _unjudged(name: str, error: IclError) -> Report:
     return Report(data, plain, error.exit_status)
 
 
-def draw(results: str, options: "Selection", *, to: Path | None, recorded: bool) -> Report:
-    """The figure of a claim's results under ``out``, of its record, of a directory of ours, or of any file."""
+def draw(
+    results: Sequence[str], options: "Selection", *, style: str, width: str | None, to: Path | None, recorded: bool
+) -> Report:
+    """The figure of claims' results under ``out``, of their records, of directories of ours, or of any files."""
     from icllab.figures import save
-    from icllab.lab.results import picture
+    from icllab.figures.layout import StandsAlone
+    from icllab.figures.style import named_look
+    from icllab.lab.results import pictures
 
+    if not results:
+        raise InputError("icl draw: expected at least one claim, got none; `icl list` names them")
+    if len(results) > 1 and to is None:
+        raise InputError("icl draw: expected --to with several claims, got none; it says where their figure goes")
+    named_look(style, width)
+    parts = [_drawable(name, options, recorded) for name in results]
+    names = [claim.name for claim, _, _ in parts]
+    try:
+        figure = pictures([(claim, dataset) for claim, dataset, _ in parts], style, width)
+    except StandsAlone:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{', '.join(results)}: expected all that the figure of {', '.join(names)} needs, got "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    stem = parts[0][2]
+    if to is not None:
+        stem = to.with_suffix("") if to.suffix in (".png", ".pdf") else to
+    files = save(figure, stem)
+    about = {"claim": names[0], "results": results[0]} if len(names) == 1 else {"claims": names, "results": results}
+    return Report(about | {"figure": list(files)}, lambda console: lines(console, [("figure", file) for file in files]))
+
+
+def _drawable(results: str, options: "Selection", recorded: bool) -> tuple["Claim", "xr.Dataset", Path]:
+    """A claim with results whose axes it knows, and the name of their figure's files."""
     size, out, control, claims = options.size, options.out, options.control, options.claims
     if recorded:
         dataset, stem = records.predicted_data(results, size, control, claims), Path(results.split("/")[-1])
@@ -112,17 +144,7 @@ def draw(results: str, options: "Selection", *, to: Path | None, recorded: bool)
     claim = registry.load(name, claims)
     for axis in dataset.dims:
         claim.vocabulary.axis(str(axis).removesuffix("_line"))
-    try:
-        figure = picture(claim, dataset)
-    except Exception as error:
-        raise InputError(
-            f"{results}: expected all that the figure of {name} needs, got {type(error).__name__}: {error}"
-        ) from error
-    if to is not None:
-        stem = to.with_suffix("") if to.suffix in (".png", ".pdf") else to
-    files = save(figure, stem)
-    data = {"claim": name, "results": results, "figure": list(files)}
-    return Report(data, lambda console: lines(console, [("figure", file) for file in files]))
+    return claim, dataset, stem
 
 
 def export(results: str, options: "Selection", *, to: Path, format: str | None, force: bool) -> Report:
