@@ -381,7 +381,8 @@ def _place_ticks(axes: "Axes", places: Sequence[np.ndarray], scale: Scale | None
         axes.set_xticks(values, [f"{value:.3g}" if value < 1 else f"{value:g}" for value in values])
         axes.minorticks_off()
     elif scale == "linear" and np.array_equal(values, np.round(values)):
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        locator: Any = axes.xaxis.get_major_locator()
+        locator.set_params(integer=True)
 
 
 def _log_ticks(ruler: "Ruler") -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from icllab.figures import style
 
 if TYPE_CHECKING:
@@ -60,15 +62,16 @@ def draw_above(figure: "Figure", named: Marks, title: str | None) -> None:
     handles, scale = _handles(named), style.look().scale
     if not (handles or title):
         return
-    columns_at_most = len(handles) if len(handles) <= 4 else -(-len(handles) // 2)
+    columns = max(len(handles) if len(handles) <= 4 else -(-len(handles) // 2), 1)
     location: Any = {"loc": "outside upper left", "alignment": "left"}
-    for columns in range(max(columns_at_most, 1), 0, -1):  # as many as fit
-        legend = figure.legend(handles=handles, ncols=columns, **location)
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
-            break
+    legend = figure.legend(handles=handles, ncols=columns, **location)
+    while columns > 1 and legend.get_window_extent().width > figure.bbox.width:  # as many as fit
         legend.remove()
+        columns -= 1
+        legend = figure.legend(handles=handles, ncols=columns, **location)
     if title:
-        legend.set_title(title, {"size": style.look().font or 8.0})
+        legend.set_title(title)
+        legend.get_title().set_fontsize(style.look().font or 8.0)
     extra_lines = -(-len(handles) // columns) - 2  # two are counted in the figure's height
     if hasattr(figure, "set_figheight"):  # a part of a figure has no height of its own
         figure.set_figheight(figure.get_figheight() + _LINE * scale * max(extra_lines, 0))
@@ -87,7 +90,7 @@ def covers_data(axes: "Axes", legend: "Legend") -> bool:
     for line in axes.lines:
         path = line.get_path().transformed(line.get_transform()).cleaned(remove_nans=True)
         if line.get_linestyle() == "None":
-            if len(path.vertices) and box.count_contains(path.vertices):
+            if np.size(path.vertices) and box.count_contains(path.vertices):
                 return True
         elif path.intersects_bbox(box, filled=False):
             return True
@@ -95,5 +98,5 @@ def covers_data(axes: "Axes", legend: "Legend") -> bool:
         path.transformed(bars.get_transform()).intersects_bbox(box, filled=False)
         for bars in axes.collections
         for path in bars.get_paths()
-        if len(path.vertices)
+        if np.size(path.vertices)
     )

@@ -127,7 +127,7 @@ def draw(
     """
     from icllab.lab.results import pictures
 
-    several = list(results) if isinstance(results, list | tuple) else [results]
+    several: list[Any] = list(results) if isinstance(results, list | tuple) else [results]
     named: list[tuple[Claim, xr.Dataset]] = []
     for one in several:
         if isinstance(one, str):
