@@ -256,6 +256,36 @@ def test_draw_takes_a_claim_as_every_command_does(ran, tmp_path, icl):
     assert (status, "expected a size and a control with a claim" in err) == (2, True)
 
 
+def test_draw_for_a_paper_and_several_in_one(ran, tmp_path, icl):
+    asked = ("--claims", CLAIMS, "--out", ran, "--style", "paper", "--to", tmp_path / "figure")
+    status, out, err = icl("draw", CLAIM, *asked, "--width", "82mm", "--json")
+    assert (status, strictly(out)["claim"]) == (0, CLAIM), err
+    png = (tmp_path / "figure.png").read_bytes()
+    assert int.from_bytes(png[16:20], "big") == pytest.approx(82 / 25.4 * 300, abs=1)
+    status, _, err = icl("draw", CLAIM, ran / STORE, *asked)  # its figure is matplotlib's own
+    assert (status, "expected a figure of icllab.figures.panels beside others" in " ".join(err.split())) == (2, True)
+    two = ["descent/components_one_by_one", "descent/merged_heads_drop_once"]
+    status, out, err = icl("draw", *two, "--recorded", *asked, "--json")
+    answer = strictly(out)
+    assert (status, answer["claims"], answer["results"]) == (0, two, two), err
+    assert int.from_bytes((tmp_path / "figure.png").read_bytes()[16:20], "big") == 6.75 * 300
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "icl draw: expected at least one claim, got none; `icl list` names them"),
+        ([CLAIM, CLAIM], "icl draw: expected --to with several claims, got none"),
+        ([CLAIM, "--width", "3.25"], "width: expected a length of 1.5in to 40in with its unit"),
+        ([CLAIM, "--style", "papr"], "papr"),
+    ],
+)
+def test_draw_refuses_in_one_line(words, message, ran, icl):
+    status, _, err = icl("draw", *words, "--claims", CLAIMS, "--out", ran)
+    assert status == 2
+    assert message in " ".join(err.split())
+
+
 def test_draw_takes_a_store_wherever_it_is(ran, tmp_path, icl):
     moved = tmp_path / "elsewhere"
     shutil.copytree(ran / STORE, moved)

@@ -285,9 +285,10 @@ def test_a_panel_may_have_an_axis_and_a_hue_of_its_own():
     rows = [Panel("learning_coefficient", x="model", hue="predictor"), Panel(None, "loss", hue="seed", xscale="log")]
     figure = panels(named_data(), rows, x="step", columns=2)
     left, right = figure.axes
-    assert not figure.legends
-    assert [text.get_text() for text in left.get_legend().get_texts()] == ["one", "other"]
-    assert right.get_legend() is None  # repetitions have no names
+    (legend,) = figure.legends  # repetitions have no names
+    assert [text.get_text() for text in legend.get_texts()] == ["one", "other"]
+    assert left.get_legend() is right.get_legend() is None
+    assert len({line.get_color() for line in right.lines}) == 1  # and are of one colour
     assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")
     assert (left.get_xlabel(), right.get_xlabel()) == (AXES["model"].label, AXES["step"].label)
     assert [len(line.get_xdata()) for line in right.lines] == [2, 2]
@@ -305,13 +306,14 @@ def run(**swept):
     [
         ({}, ["$m = 0$", "$m = 1$", "$m = 2$", "$m = 3$"]),
         ({"seed": [0, 1, 2, 3]}, []),
-        ({"seed": [0, 0, 1, 1], "task.dim": [2, 4, 2, 4]}, ["$d = 2$", "$d = 4$", "$d = 2$", "$d = 4$"]),
-        ({"seed": [0] * 4, "mine": [1.0, 2.0, 1.0, 2.0], "dim": [3] * 4}, [f"mine = {i}" for i in (1, 2, 1, 2)]),
+        ({"seed": [0, 0, 1, 1], "task.dim": [2, 4, 2, 4]}, ["$d = 2$", "$d = 4$"]),
+        ({"seed": [0] * 4, "mine": [1.0, 2.0, 1.0, 2.0], "dim": [3] * 4}, ["mine = 1", "mine = 2"]),
         ({"mine": [1, 1, 2, 2], "dim": [2, 4, 2, 4]}, [f"mine = {i}, $d = {j}$" for i in (1, 2) for j in (2, 4)]),
     ],
 )
 def test_members_of_a_run_are_told_apart_by_what_was_swept(swept, names):
     figure = curves(run(**swept), x="step", y="loss", hue="member")
+    assert len({container.lines[0].get_color() for container in figure.axes[0].containers}) == max(len(names), 1)
     assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == names
 
 
@@ -328,3 +330,40 @@ def test_points_that_cannot_be_relied_upon_are_hollow():
     assert 1.0 in other.get_xdata()
     with pytest.raises(InputError, match="variable"):
         panels(data, [Panel("icl_error", hollow="told")], x="tau", hue="dim")
+
+
+@pytest.mark.parametrize(
+    ("places", "scale", "ticks"),
+    [
+        ([1, 3, 8], "log", ["1", "3", "8"]),
+        ([0.25, 0.5, 1.0], "linear", ["0.25", "0.5", "1"]),
+        ([16384, 65536], "log", ["16384", "65536"]),
+        ([0, 1, 4, 8, 16], "linear", None),  # 0 and 1 are too near each other
+        ([1, 1.05, 10], "log", None),
+    ],
+)
+def test_few_places_are_the_ticks_if_their_numbers_fit(places, scale, ticks):
+    data = xr.Dataset({"icl_error": (("tau",), np.ones(len(places)))}, coords={"tau": places})
+    figure = curves(data, x="tau", y="icl_error", xscale=scale)
+    png_bytes(figure)
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert (labels == ticks) is (ticks is not None)
+    places = figure.axes[0].get_xticks()
+    assert scale == "log" or ticks is not None or np.array_equal(places, np.round(places))
+
+
+def test_a_label_that_the_panel_at_the_left_has_is_not_repeated():
+    data = xr.concat([dataset(), 3 * dataset()], dim="kappa").assign_coords(kappa=[0.5, 2.0])
+    rows = [Panel(name, at={"kappa": k}) for name in ("icl_error", "idg_error") for k in (0.5, 2.0)]
+    labels = [bool(axes.get_ylabel()) for axes in panels(data, rows, x="tau", hue="dim", columns=2).axes]
+    assert labels == [True, False, True, False]
+    rows = [Panel(name) for name in ("icl_error", "idg_error")]
+    assert all(axes.get_ylabel() for axes in panels(data.isel(kappa=0), rows, x="tau", hue="dim", columns=2).axes)
+
+
+def test_panels_above_a_gap_in_the_last_row_keep_their_ticks():
+    rows = [Panel("icl_error"), Panel("idg_error"), Panel("icl_error")]
+    figure = panels(dataset(), rows, x="tau", hue="dim", columns=2)
+    png_bytes(figure)
+    shown = [any(label.get_visible() for label in axes.get_xticklabels()) for axes in figure.axes]
+    assert shown == [False, True, True]

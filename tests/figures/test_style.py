@@ -65,7 +65,7 @@ def test_every_colour_stands_out_from_the_dark_ground(colour):
 
 @pytest.mark.parametrize("turned", [to_rgb, inverted])
 @pytest.mark.parametrize("sight", SIGHT)
-@pytest.mark.parametrize("values", [(20, 40, 80), (1, 2, 3, 4, 5), ("ridge", "dmmse", "descent", "attention")])
+@pytest.mark.parametrize("values", [(20, 40, 80), (1, 2, 3, 4, 5), tuple("abcdefgh")])
 def test_curves_are_told_apart_by_everybody(sight, values, turned):
     seen = [lab(np.asarray(SIGHT[sight]) @ linear(turned(colour))) for colour in style.colours(values)]
     apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]

@@ -71,6 +71,14 @@ Results: TypeAlias = Annotated[
         completer=_claim_names,
     ),
 ]
+SeveralResults: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name="CLAIM",
+        help="Claims, as `icl list` names them; or directories of results, or .nc files.",
+        completer=_claim_names,
+    ),
+]
 ClaimsFolder: TypeAlias = Annotated[Path | None, Parameter(help="A folder with claim files of your own.")]
 Control: TypeAlias = Annotated[
     str | None, Parameter(help="One of the claim's negative controls, under which it must fail.")
@@ -244,19 +252,24 @@ def check(
 
 @app.command(sort_key=5)
 def draw(
-    results: Results,
-    /,
-    *,
+    *results: SeveralResults,
+    style: Annotated[
+        Literal["screen", "paper", "slide"], Parameter(help="paper: letters of 8 points, no titles; slide: of 18.")
+    ] = "screen",
+    width: Annotated[
+        str | None,
+        Parameter(help="Width of the figure: 3.25in, 82mm, 8.2cm, 234pt; the style's unless said otherwise."),
+    ] = None,
     to: Annotated[
         Path | None, Parameter(help="Where to write, without suffix; beside the results unless said otherwise.")
     ] = None,
     recorded: FromRecord = False,
     options: Selection = SELECTION,
 ) -> Report:
-    """Draw the figure of results, as PNG and PDF."""
+    """Draw the figure of results, as PNG and PDF; several claims stand side by side in one."""
     from icllab.cli import reading
 
-    return reading.draw(results, options, to=to, recorded=recorded)
+    return reading.draw(results, options, style=style, width=width, to=to, recorded=recorded)
 
 
 @app.command(sort_key=6)

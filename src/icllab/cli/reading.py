@@ -1,8 +1,9 @@
 """Commands that only read: ``icl check``, ``draw``, ``export`` and ``cite``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from icllab.cli.reports import STYLES, Report, lines, worst, write_verdict
 from icllab.core.errors import CellsMissing, IclError, InputError
@@ -14,6 +15,7 @@ from icllab.lab.job import results_root, sizes_present, stored_request
 from icllab.lab.run import read
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
     from icllab.cli.commands import Selection
@@ -125,14 +127,59 @@ def _unjudged(name: str, error: IclError) -> Report:
     return Report(data, plain, error.exit_status)
 
 
-def draw(results: str, options: "Selection", *, to: Path | None, recorded: bool) -> Report:
-    """The figure of a claim's results under ``out``, of its record, of a directory of ours, or of any file."""
+def draw(
+    results: Sequence[str], options: "Selection", *, style: str, width: str | None, to: Path | None, recorded: bool
+) -> Report:
+    """The figure of claims' results under ``out``, of their records, of directories of ours, or of any files."""
     from icllab.figures import save
+    from icllab.figures.layout import StandsAlone
+    from icllab.figures.style import named_look
+    from icllab.lab.results import pictures
+
+    if not results:
+        raise InputError("icl draw: expected at least one claim, got none; `icl list` names them")
+    if len(results) > 1 and to is None:
+        raise InputError("icl draw: expected --to with several claims, got none; it says where their figure goes")
+    named_look(style, width)
+    parts = [
+        _plain_drawing(name, options)
+        if recorded and registry.is_foreign(name, options.claims)
+        else _drawing(name, options, recorded)
+        for name in results
+    ]
+    names = [part.claim for part in parts]
+    try:
+        figure = pictures([(part.claim, part.draw) for part in parts], style, width)
+    except StandsAlone:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{', '.join(results)}: expected all that the figure of {', '.join(names)} needs, got "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    stem = parts[0].stem
+    if to is not None:
+        stem = to.with_suffix("") if to.suffix in (".png", ".pdf") else to
+    files, notes = save(figure, stem), list(dict.fromkeys(part.note for part in parts if part.note))
+    about = {"claim": names[0], "results": results[0]} if len(names) == 1 else {"claims": names, "results": results}
+    rows = [*(("figure", file) for file in files), *(("note", note) for note in notes)]
+    return Report(about | {"figure": list(files), "notes": notes}, lambda console: lines(console, rows))
+
+
+class _Drawing(NamedTuple):
+    """A claim's name, what draws its results, and the name of the figure's files; a note on what the figure is."""
+
+    claim: str
+    draw: "Callable[[], Figure]"
+    stem: Path
+    note: str = ""
+
+
+def _drawing(results: str, options: "Selection", recorded: bool) -> _Drawing:
+    """The figure of a claim, of results whose axes it knows."""
     from icllab.lab.results import picture
 
     size, out, control, claims = options.size, options.out, options.control, options.claims
-    if recorded and registry.is_foreign(results, claims):
-        return _drawn_plainly(results, size, control, claims, to)
     if recorded:
         dataset, stem = records.predicted_data(results, size, control, claims), Path(results.split("/")[-1])
     else:
@@ -143,35 +190,16 @@ def draw(results: str, options: "Selection", *, to: Path | None, recorded: bool)
     claim = registry.load(name, claims)
     for axis in dataset.dims:
         claim.vocabulary.axis(str(axis).removesuffix("_line"))
-    try:
-        figure = picture(claim, dataset)
-    except Exception as error:
-        raise InputError(
-            f"{results}: expected all that the figure of {name} needs, got {type(error).__name__}: {error}"
-        ) from error
-    files = save(figure, _stem(to) or stem)
-    data = {"claim": name, "results": results, "figure": list(files)}
-    return Report(data, lambda console: lines(console, [("figure", file) for file in files]))
+    return _Drawing(name, partial(picture, claim, dataset), stem)
 
 
-def _drawn_plainly(name: str, size: str | None, control: str | None, claims: Path | None, to: Path | None) -> Report:
+def _plain_drawing(name: str, options: "Selection") -> _Drawing:
     """The recorded data of a claim from elsewhere against their axes: the claim's own figure would run its code."""
-    from icllab.figures import save
     from icllab.figures.overview import measured
 
-    dataset = records.data(name, size, control, claims)
-    try:
-        files = save(measured(dataset), _stem(to) or Path(name.split("/")[-1]))
-    except Exception as error:  # whatever labels from elsewhere make of a drawing
-        raise InputError(f"{name}: expected recorded data that can be drawn, got {type(error).__name__}") from error
+    dataset = records.data(name, options.size, options.control, options.claims)
     note = "the recorded data against their axes; the claim's own figure is drawn by `icl run`, or with --claims"
-    data = {"claim": name, "results": name, "figure": list(files), "notes": [note]}
-    return Report(data, lambda console: lines(console, [*(("figure", file) for file in files), ("note", note)]))
-
-
-def _stem(to: Path | None) -> Path | None:
-    """The path without the suffix of a figure."""
-    return to.with_suffix("") if to is not None and to.suffix in (".png", ".pdf") else to
+    return _Drawing(name, partial(measured, dataset), Path(name.split("/")[-1]), note)
 
 
 def export(results: str, options: "Selection", *, to: Path, format: str | None, force: bool) -> Report:

@@ -1,6 +1,5 @@
 """Curves: closed forms as lines, simulations as points with standard errors, against one axis."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -8,18 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import xarray as xr
 
-from icllab.core.axes import Quantity
 from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
-from icllab.figures import style
-from icllab.figures.labels import named, told_apart, valued
+from icllab.figures import layout, legends, style
+from icllab.figures.labels import named, shown, told_apart, valued
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn: claims import this module to be judged
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis as Ruler
     from matplotlib.figure import Figure
 
-HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 0.8}
 Scale: TypeAlias = Literal["linear", "log"]
 Limits: TypeAlias = tuple[float, float]
 
@@ -74,8 +71,8 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class _Curve:
-    """Points with their means and errors, or a line without errors, in one colour."""
+class Curve:
+    """Points with their means and errors, or a line without errors, in one colour; repetitions have no name."""
 
     name: str
     colour: Any
@@ -163,8 +160,6 @@ def panels(
         title: Title of the figure; None: none.
         columns: Number of columns.
     """
-    from icllab.figures.output import Drawing
-
     if not rows:
         raise expected("panels", "at least one panel", list(rows))
     rows = [replace(row, x=row.x or x, hue=row.hue or hue, xscale=row.xscale or xscale) for row in rows]
@@ -176,28 +171,40 @@ def panels(
     alike = len({(row.x, row.hue) for row in rows}) == 1
 
     with style.context():
-        count = -(-len(rows) // columns)
-        height = 2.4 if count == 1 else 0.65 + (1.65 if alike else 1.9) * count
-        figure = Drawing(width=columns * style.COLUMN, height=height)
-        beside = min(columns, len(rows))  # one panel may be as wide as several columns
+        columns = layout.arranged(len(rows), columns)
+        figure = layout.canvas(len(rows), columns, alike=alike)
+        count, beside = -(-len(rows) // columns), min(columns, len(rows))  # one panel may be as wide as several columns
         grid: list[Any] = list(figure.subplots(count, beside, sharex=alike, squeeze=False).flat)
         for axes in grid[len(rows) :]:
             axes.remove()
-        for axes, row, part, curves, theory in zip(grid, rows, datasets, points, lines, strict=False):
+        grid = grid[: len(rows)]
+        for place, (axes, row, part, curves, theory) in enumerate(
+            zip(grid, rows, datasets, points, lines, strict=True)
+        ):
             _draw(axes, row, curves, theory, vertical)
-            axes.set_ylabel(_wrapped(named(dataset, row.shown)))
+            label = named(dataset, row.shown).label
+            if place % beside == 0 or label != named(dataset, rows[place - 1].shown).label:
+                axes.set_ylabel(label)
             if row.at:
-                axes.set_title(row.corner(dataset), loc="right", fontsize="medium")
+                layout.title(axes, row.corner(dataset), "right")
             if _names(part, row.x):
-                axes.set_xticks(range(part.sizes[row.x]), part[row.x].values, rotation=30, ha="right")
+                axes.set_xticks(range(part.sizes[row.x]), [shown(name) for name in part[row.x].values])
+                axes.set_xlim(-0.5, part.sizes[row.x] - 0.5)
                 axes.tick_params(axis="x", length=0)
-            if not alike:
+            if not alike or place >= len(rows) - beside:
                 axes.set_xlabel(named(dataset, str(row.x)).label)
-                _legend(axes, None, curves, theory, line_name)
-        if alike:
-            for axes in grid[len(rows) - beside : len(rows)]:
-                axes.set_xlabel(named(dataset, x).label)
-            _legend(figure, title, points[0], next((curves for curves in lines if curves), []), line_name)
+                axes.tick_params(axis="x", labelbottom=True)
+        layout.letter(grid)
+        names = [legends.marks(curves, theory, line_name) for curves, theory in zip(points, lines, strict=True)]
+        hues = {row.hue for row, curves in zip(rows, zip(points, lines, strict=True), strict=True) if _named(*curves)}
+        together = legends.merged(names) if len(hues) <= 1 else None
+        if together is None:
+            for axes, marks in zip(grid, names, strict=True):
+                legends.draw_inside(axes, marks)
+        look = style.look()
+        legends.draw_above(figure, together or {}, title if not look.letters or (title or "").startswith("$") else None)
+        if look.place is None:
+            layout.fit(figure)
     return figure
 
 
@@ -213,12 +220,16 @@ def _variable(dataset: xr.Dataset, name: str, dims: Sequence[str | None]) -> xr.
     return values
 
 
+def _named(*curves: Sequence[Curve]) -> bool:
+    return any(curve.name for part in curves for curve in part)
+
+
 def _names(dataset: xr.Dataset, x: str | None) -> bool:
     """Whether a dimension is one of names, which stand side by side."""
     return x is not None and dataset[x].dtype.kind in "OU"
 
 
-def _points(dataset: xr.Dataset, row: Panel, over: str) -> list[_Curve]:
+def _points(dataset: xr.Dataset, row: Panel, over: str) -> list[Curve]:
     y, x = str(row.y), str(row.x)
     values = _variable(dataset, y, (x, row.hue, over))
     if x not in values.dims:
@@ -232,7 +243,7 @@ def _points(dataset: xr.Dataset, row: Panel, over: str) -> list[_Curve]:
     return _curves(dataset, values, error.transpose(*values.dims), x, row.hue, row.hollow)
 
 
-def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[_Curve]:
+def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[Curve]:
     line = str(row.line)
     require_known("variable", line, map(str, dataset.data_vars))
     line_dims = [str(d) for d in dataset[line].dims if d != row.hue]
@@ -255,34 +266,46 @@ def _hollow(dataset: xr.Dataset, name: str | None, like: xr.DataArray) -> xr.Dat
 
 def _curves(
     dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None, hollow: str | None = None
-) -> list[_Curve]:
+) -> list[Curve]:
     names = _names(dataset, x)
     at = np.arange(float(mean.sizes[x])) if names else mean[x].to_numpy().astype(float)
     order = np.argsort(at)
     mean, error, open_ = (part.isel({x: order}) for part in (mean, error, _hollow(dataset, hollow, mean)))
     if hue is None or hue not in mean.dims:
         arrays = (mean.to_numpy(), error.to_numpy(), open_.to_numpy())
-        return [_Curve("", style.INK, "o", "none" if names else "-", at[order], *arrays)]
+        return [Curve("", style.INK, "o", "none" if names else "-", at[order], *arrays)]
     values = mean[hue].to_numpy().tolist()
+    labels = [told_apart(dataset, hue, i) for i in range(len(values))]
+    looks = _looks(labels, values)
     # Points of one name stand side by side.
     spread = names and (hue == "seed" or bool(np.isfinite(error).any()))
     shift = min(0.12, 0.5 / len(values)) if spread else 0.0
     return [
-        _Curve(
-            told_apart(dataset, hue, i),
-            colour,
-            style.marker(i),
-            "none" if names else style.dashes(i),
+        Curve(
+            label,
+            looks[label][0],
+            style.marker(looks[label][1]),
+            "none" if names else style.dashes(looks[label][1]),
             at[order] + shift * (i - (len(values) - 1) / 2),
             mean.isel({hue: i}).to_numpy(),
             error.isel({hue: i}).to_numpy(),
             open_.isel({hue: i}).to_numpy(),
         )
-        for i, colour in enumerate(style.colours(values))
+        for i, label in enumerate(labels)
     ]
 
 
-def _draw(axes: "Axes", row: Panel, points: Sequence[_Curve], lines: Sequence[_Curve], vertical: float | None) -> None:
+def _looks(labels: Sequence[str], values: Sequence[Any]) -> dict[str, tuple[Any, int]]:
+    """A colour and an index of markers and dashes for each label: repetitions look alike."""
+    if not any(labels):
+        return {"": (style.REPETITION, 0)}
+    first = list(dict.fromkeys(labels))
+    colours = style.colours([values[labels.index(label)] for label in first])
+    return {label: (colour, index) for index, (label, colour) in enumerate(zip(first, colours, strict=True))}
+
+
+def _draw(axes: "Axes", row: Panel, points: Sequence[Curve], lines: Sequence[Curve], vertical: float | None) -> None:
+    scale = style.look().scale
     if row.xscale == "log":
         axes.set_xscale("log")
     if row.yscale == "log":
@@ -292,34 +315,35 @@ def _draw(axes: "Axes", row: Panel, points: Sequence[_Curve], lines: Sequence[_C
     for line in lines:
         heights = np.where(np.isfinite(line.y), line.y, np.nan)
         # Of names, levels side by side.
-        look: dict[str, Any] = {"marker": "_", "markersize": 12} if line.dashes == "none" else {}
+        look: dict[str, Any] = {"marker": "_", "markersize": 12 * scale} if line.dashes == "none" else {}
         axes.plot(line.x, heights, color=line.colour, linestyle=line.dashes, zorder=2.5, **look)
     # Bars end just outside the frame: on a log axis mean - error may have no place at all.
     bottom, top = (0.9 * low, 1.1 * high) if row.yscale == "log" else (1.1 * low - 0.1 * high, 1.1 * high - 0.1 * low)
-    outside = {"markerfacecolor": "white", "markeredgewidth": 0.8, "clip_on": False, "zorder": 4}
+    hollow = {"markerfacecolor": "white", "markeredgewidth": 0.8 * scale}
     for curve in points:
         inside = (curve.y >= low) & (curve.y <= high)
         error = np.where(np.isfinite(curve.error), curve.error, 0.0)
         reach = np.stack([np.minimum(error, curve.y - bottom), np.minimum(error, top - curve.y)])
         look = {"color": curve.colour, "marker": curve.marker, "linestyle": "none"}
-        edge = {"markeredgecolor": "white", "markeredgewidth": 0.35, "elinewidth": 0.8, "zorder": 3}
-        for subset, inner in ((inside & ~curve.hollow, {}), (inside & curve.hollow, HOLLOW)):
+        edge = {"markeredgecolor": "white", "markeredgewidth": 0.35 * scale, "elinewidth": 0.8 * scale, "zorder": 3}
+        for subset, inner in ((inside & ~curve.hollow, {}), (inside & curve.hollow, hollow)):
             if subset.any() or not inner:
                 shade = edge | inner | ({"markeredgecolor": curve.colour} if inner else {})
                 axes.errorbar(curve.x[subset], curve.y[subset], reach[:, subset], **look, **shade)
         for beyond, end, arrow in ((curve.y > high, 1.0, "^"), (curve.y < low, 0.0, "v")):
             x = curve.x[beyond]
             if x.size:
-                place: Any = {"color": curve.colour, "transform": axes.get_xaxis_transform(), **outside}
-                axes.plot(x, np.full(x.size, end), arrow, **place)
+                place: Any = {"transform": axes.get_xaxis_transform(), "clip_on": False, "zorder": 4, **hollow}
+                axes.plot(x, np.full(x.size, end), arrow, color=curve.colour, **place)
     if vertical is not None:
-        axes.axvline(vertical, color=style.FAINT, linewidth=0.7, dashes=(4, 3), zorder=1)
-    for scale, ruler in ((row.xscale, axes.xaxis), (row.yscale, axes.yaxis)):
-        if scale == "log":
+        axes.axvline(vertical, color=style.FAINT, linewidth=0.7 * scale, dashes=(4, 3), zorder=1)
+    for kind, ruler in ((row.xscale, axes.xaxis), (row.yscale, axes.yaxis)):
+        if kind == "log":
             _log_ticks(ruler)
+    _place_ticks(axes, [curve.x for curve in (*points, *lines)], row.xscale)
 
 
-def _limits(points: Sequence[_Curve], lines: Sequence[_Curve], scale: Scale) -> Limits:
+def _limits(points: Sequence[Curve], lines: Sequence[Curve], scale: Scale) -> Limits:
     """From the points with their errors and the lines; a line that diverges does not stretch the axis."""
     arrays: list[np.ndarray] = []
     for curve in points:
@@ -348,11 +372,17 @@ def _limits(points: Sequence[_Curve], lines: Sequence[_Curve], scale: Scale) -> 
     return low - margin, high + margin
 
 
-def _wrapped(row: Quantity) -> str:
-    """A quantity's label in lines short enough for the height of a panel."""
-    text = row.label.replace(f"${row.symbol}$", "@@@")
-    text = textwrap.fill(text, 32, break_long_words=False, break_on_hyphens=False)
-    return text.replace("@@@", f"${row.symbol}$")
+def _place_ticks(axes: "Axes", places: Sequence[np.ndarray], scale: Scale | None) -> None:
+    """Few places that are far enough apart are the ticks; of integers no others are."""
+    values = np.unique(np.concatenate([np.empty(0), *places]))
+    values = values[np.isfinite(values)]
+    at = np.log(values) if scale == "log" else values
+    if 1 < len(values) <= 5 and np.diff(at).min() >= 0.12 * np.ptp(at):
+        axes.set_xticks(values, [f"{value:.3g}" if value < 1 else f"{value:g}" for value in values])
+        axes.minorticks_off()
+    elif scale == "linear" and np.array_equal(values, np.round(values)):
+        locator: Any = axes.xaxis.get_major_locator()
+        locator.set_params(integer=True)
 
 
 def _log_ticks(ruler: "Ruler") -> None:
@@ -367,34 +397,3 @@ def _log_ticks(ruler: "Ruler") -> None:
         ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ruler.set_minor_locator(NullLocator())
     ruler.set_minor_formatter(NullFormatter())
-
-
-def _legend(
-    place: "Figure | Axes", title: str | None, points: Sequence[_Curve], lines: Sequence[_Curve], line_name: str
-) -> None:
-    """Above the panels, where it cannot cover data, or in a panel; a title is the legend's."""
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
-
-    edge = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 0.35}
-    handles = [Line2D([], [], color=c.colour, marker=c.marker, label=c.name, **edge) for c in points if c.name]
-    if len(lines) == 1 or handles or not any(line.name for line in lines):
-        handles += [Line2D([], [], color=style.INK, label=line_name) for _ in lines[:1] if points or len(lines) == 1]
-    else:
-        marks = [{"linestyle": c.dashes, "marker": "_" if c.dashes == "none" else ""} for c in lines]
-        handles = [Line2D([], [], color=c.colour, label=c.name, **look) for c, look in zip(lines, marks, strict=True)]
-    if not (handles or title):
-        return
-    if isinstance(place, Axes):
-        place.legend(handles=handles, title=title, loc="best", ncols=-(-len(handles) // 4), alignment="left")
-        return
-    columns_at_most = len(handles) if len(handles) <= 4 else -(-len(handles) // 2)
-    location: Any = {"loc": "outside upper left", "alignment": "left"}
-    for columns in range(max(columns_at_most, 1), 0, -1):  # as many as fit
-        legend = place.legend(handles=handles, title=title, ncols=columns, **location)
-        legend.get_title().set_fontsize(8.0)
-        if columns == 1 or legend.get_window_extent().width <= place.bbox.width:
-            extra_rows = -(-len(handles) // columns) - 2  # two rows are counted in the figure's height
-            place.set_figheight(place.get_figheight() + 0.16 * max(extra_rows, 0))
-            return
-        legend.remove()

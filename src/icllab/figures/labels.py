@@ -8,6 +8,8 @@ import xarray as xr
 from icllab.core.axes import AXES, QUANTITIES, Quantity, derived
 from icllab.core.errors import InputError, unknown
 
+_GREEK = ("alpha", "beta", "gamma", "eta", "kappa", "lambda", "rho", "sigma", "tau", "xi")
+
 
 def named(dataset: xr.Dataset, name: str) -> Quantity:
     """The symbol, meaning and unit of a variable of results.
@@ -25,7 +27,12 @@ def named(dataset: xr.Dataset, name: str) -> Quantity:
 
 def valued(dataset: xr.Dataset, name: str, value: float | str) -> str:
     """``$d = 40$`` for a number; a name speaks for itself."""
-    return f"${named(dataset, name).symbol} = {value:g}$" if isinstance(value, int | float) else str(value)
+    return f"${named(dataset, name).symbol} = {value:g}$" if isinstance(value, int | float) else shown(value)
+
+
+def shown(name: str) -> str:
+    """A name as a figure shows it: without underscores, Greek letters as such."""
+    return rf"$\{name}$" if name in _GREEK else name if "$" in name else name.replace("_", " ")
 
 
 def told_apart(dataset: xr.Dataset, dim: str, index: int) -> str:

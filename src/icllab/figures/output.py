@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from icllab.core.files import disk_faults, write_atomically
-from icllab.figures.style import context
+from icllab.figures.style import context, drawn_as, look
 
 # Neither the date nor the library's version: a figure is a function of its Dataset.
 _METADATA = {
@@ -22,6 +22,7 @@ class Drawing(Figure):
 
     def __init__(self, *, width: float, height: float) -> None:
         """An empty one of so many inches."""
+        self.look = look()
         super().__init__(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(self)
 
@@ -31,7 +32,7 @@ class Drawing(Figure):
 
 def _rendered(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
     buffer = io.BytesIO()
-    with context():
+    with drawn_as(getattr(figure, "look", look())), context():
         FigureCanvasAgg(figure).print_figure(buffer, format=kind, dpi=300, metadata=_METADATA[kind])
     return buffer.getvalue()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from icllab.lab.run import collect, compute, read, write_results
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
+
+    from icllab.lab.claim import Claim
 
 
 def run(
@@ -98,9 +101,11 @@ def check(
 
 
 def draw(
-    results: "xr.Dataset | str",
+    results: "xr.Dataset | str | Sequence[xr.Dataset | str]",
     size: str | None = None,
     *,
+    style: str = "screen",
+    width: str | float | None = None,
     out: str | Path = OUT,
     control: str | None = None,
     claims: str | Path | None = None,
@@ -108,25 +113,35 @@ def draw(
 ) -> "Figure":
     """The figure of a claim's Dataset; or, of a claim's name, of the results under ``out`` or of its record.
 
+    Several stand side by side in one figure, their panels lettered through.
+
     Args:
-        results: A Dataset of :func:`run`, or the name of a claim.
+        results: A Dataset of :func:`run`, or the name of a claim; or several of these.
         size: The size of a claim's results; None: the largest there.
+        style: ``"screen"``, ``"paper"`` (8 points, panels lettered) or ``"slide"`` (18 points).
+        width: Width of the figure, such as ``"3.25in"`` or ``"82mm"``; a number is inches. None: that of the style,
+            which is 3.25 in for a figure in a paper, 6.75 in for several, and 12 in on a slide.
         out: Where results are kept.
         control: One of the claim's negative controls; None: the claim itself.
         claims: A folder with claims of your own; None: the library's alone.
         recorded: Draw the data of the claim's record instead.
     """
-    from icllab.lab.results import picture
+    from icllab.lab.results import picture, pictures
 
-    if isinstance(results, str):
-        dataset = open(results, size, out=out, control=control, claims=claims, recorded=recorded)
-        return picture(registry.load(dataset.attrs["claim"], claims).under(control), dataset)
-    attributes = getattr(results, "attrs", None)
-    if attributes is None:
-        raise expected("results", "a Dataset of icl.run, or a claim's name", type(results).__name__)
-    if "claim" not in attributes:
-        raise expected("results", "results of a claim (with an attribute 'claim')", sorted(attributes))
-    return picture(registry.load(attributes["claim"], claims), results)
+    several: list[Any] = list(results) if isinstance(results, list | tuple) else [results]
+    named: list[tuple[Claim, xr.Dataset]] = []
+    for one in several:
+        if isinstance(one, str):
+            dataset = open(one, size, out=out, control=control, claims=claims, recorded=recorded)
+            named.append((registry.load(dataset.attrs["claim"], claims).under(control), dataset))
+            continue
+        attributes = getattr(one, "attrs", None)
+        if attributes is None:
+            raise expected("results", "a Dataset of icl.run, or a claim's name", type(one).__name__)
+        if "claim" not in attributes:
+            raise expected("results", "results of a claim (with an attribute 'claim')", sorted(attributes))
+        named.append((registry.load(attributes["claim"], claims), one))
+    return pictures([(claim.name, partial(picture, claim, dataset)) for claim, dataset in named], style, width)
 
 
 def recorded(

@@ -18,14 +18,14 @@ import hashlib
 import io
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import xarray as xr
 
-from icllab.core.errors import CellsMissing, EnvironmentFault, IclError, InputError
+from icllab.core.errors import CellsMissing, EnvironmentFault, IclError, InputError, expected
 from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.core.spelling import strict
@@ -406,7 +406,7 @@ def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
     for name in dataset.variables:
         row = claim.vocabulary.row(str(name))
         dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
-    return dataset
+    return dataset.assign_attrs(names=json.dumps(claim.vocabulary.described()))
 
 
 def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
@@ -433,9 +433,25 @@ def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdi
 
 
 def picture(claim: Claim, dataset: xr.Dataset) -> "Figure":
-    """The claim's figure of a Dataset."""
+    """The claim's figure of a Dataset, in the look in force."""
+    from icllab.figures.style import context
+
     assert claim.figure is not None  # the registry has set it
-    return claim.figure(dataset)
+    with context():
+        return claim.figure(dataset)
+
+
+def pictures(
+    drawings: "Sequence[tuple[str, Callable[[], Figure]]]", style: str = "screen", width: str | float | None = None
+) -> "Figure":
+    """The figure of a claim, which has a name and draws itself, in a style; or those of several side by side."""
+    from icllab.figures.layout import side_by_side, sized
+    from icllab.figures.style import drawn_as, named_look
+
+    if not drawings:
+        raise expected("results", "at least one claim", [])
+    with drawn_as(named_look(style, width)):
+        return sized(drawings[0][1]()) if len(drawings) == 1 else side_by_side(drawings)
 
 
 def figure_files(claim: Claim, dataset: xr.Dataset, stem: Path) -> tuple[list[Path], list[str]]:

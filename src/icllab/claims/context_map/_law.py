@@ -32,8 +32,11 @@ QUANTITIES = (
     Quantity("training_score", "A", "score of the network with contexts"),
     Quantity("left", "r", "fraction left by weights"),
     "converged",
-    *(Quantity(f"{name}_ratio", r"\Lambda", f"{name} left / by another context's map") for name in TESTS),
-    Quantity("ratio", r"\Lambda", "level for a law"),
+    *(
+        Quantity(f"{name}_ratio", r"\Lambda", f"residual of the {name} relative to another context's map")
+        for name in TESTS
+    ),
+    Quantity("ratio", r"\Lambda", "threshold for a law"),
 )
 
 

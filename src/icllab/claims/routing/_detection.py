@@ -38,7 +38,7 @@ QUANTITIES = (
     Quantity("first_passage", r"T_\ell", "first record above a level", "updates"),
     Quantity("onset", "T_0", "step at which the data of a context begin", "updates"),
     Quantity("false_alarm", "A", "whether a run without an onset alarms"),
-    Quantity("hit", "H", "whether the alarm is a hit"),
+    Quantity("hit", "H", "hit rate of the alarm"),
     Quantity("detection_delay", "T - T_0", "delay of a hit", "updates"),
 )
 

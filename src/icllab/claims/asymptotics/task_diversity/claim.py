@@ -78,7 +78,7 @@ def figure(dataset: xr.Dataset):
     drawing = panels(part, rows, x="kappa", hue="alpha", title=title, line_name=name, xscale="log", vertical=1.0)
     upper, grey = drawing.axes[0], "0.35"
     upper.plot(part.kappa_line.values, part.gap_limit.values, color=grey, linestyle=":", linewidth=1.2, zorder=2)
-    upper.text(0.62, 0.17, r"$\alpha \to \infty$", color=grey, ha="right", va="center", fontsize=7)
+    upper.text(0.62, 0.17, r"$\alpha \to \infty$", color=grey, ha="right", va="center", fontsize="medium")
     return drawing
 
 

@@ -92,7 +92,7 @@ claim = Claim(
     axes=(
         Axis("family", "F", "networks"),
         Axis("target", "u", "what is asked for"),
-        Axis("scale", "s", "effect over that of the flag", above=0),
+        Axis("scale", "s", "effect relative to the flag", above=0),
     ),
     quantities=(
         Quantity("zero_shot", "R^2_0", "fraction of variance explained without a context"),

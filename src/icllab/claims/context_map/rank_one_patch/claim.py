@@ -49,7 +49,8 @@ def figure(dataset: xr.Dataset):
     """Errors of the four patches, and what ranks leave of the first layer's change, before and after training."""
     part = dataset.isel(layers=0, dim=0, drop=True)
     part = part.assign_coords(step=[f"{step} updates" for step in part.step.values]).sel(patch=list(PATCHES))
-    rows = [Panel("patch_error", hue="step"), Panel("rank_left", x="map_rank", hue="step", at={"block": "first"})]
+    part["rank_left"] = part["rank_left"].sel(block="first", drop=True)
+    rows = [Panel("patch_error", hue="step"), Panel("rank_left", x="map_rank", hue="step")]
     return panels(part, rows, x="patch", columns=2)
 
 
@@ -74,7 +75,7 @@ claim = Claim(
     ),
     quantities=(
         Quantity("patch_error", r"\epsilon_p/\epsilon_0", "relative error"),
-        Quantity("rank_left", r"\rho_r", "fraction of the first dense layer's change left"),
+        Quantity("rank_left", r"\rho_r", "residual of the first dense layer's change"),
     ),
     static=("layers", "dim"),
     outputs=("step", "patch", "block", "map_rank"),

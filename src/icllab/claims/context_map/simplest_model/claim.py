@@ -41,7 +41,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """What weights leave of effects, changes and compositions, against the number of layers."""
     rows = [Panel(f"{name}_ratio", "ratio_line", yscale="log") for name in TESTS]
-    return panels(dataset, rows, x="layers", hue="family", line_name="a law leaves less", columns=3)
+    return panels(dataset, rows, x="layers", hue="family", line_name="threshold", columns=3)
 
 
 claim = Claim(

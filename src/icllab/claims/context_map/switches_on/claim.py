@@ -52,7 +52,7 @@ def figure(dataset: xr.Dataset):
     """What weights leave of effects, changes and compositions, along training."""
     rows = [Panel(f"{name}_ratio", "ratio_line", yscale="log") for name in TESTS]
     in_order = [stage for stage in STAGES if stage in dataset.stage]
-    return panels(dataset.sel(stage=in_order), rows, x="stage", hue="family", line_name="a law leaves less", columns=3)
+    return panels(dataset.sel(stage=in_order), rows, x="stage", hue="family", line_name="threshold", columns=3)
 
 
 ASKED_HERE = ASKED | {"stage": STAGES}

@@ -89,11 +89,7 @@ def figure(dataset: xr.Dataset):
     part = dataset.isel(dim=-1, drop=True)
     part = part.assign(free_line=part["free_line"].where(part.setting != SHARED, part["tied_line"]))
     rows = [Panel("test_loss", "free_line", yscale="log", at={"alpha": alpha}) for alpha in part.alpha.values.tolist()]
-    drawing = panels(part, rows, x="layers", hue="setting", line_name="best steps, large d", xscale="log")
-    for axes in drawing.axes:
-        axes.set_xticks(dataset.layers.values, [str(layers) for layers in dataset.layers.values])
-        axes.minorticks_off()
-    return drawing
+    return panels(part, rows, x="layers", hue="setting", line_name="best steps, large d", xscale="log")
 
 
 SETTINGS = (FIXED, ROTATED, SHARED)

@@ -72,9 +72,7 @@ def figure(dataset: xr.Dataset):
         curves[name]["reached"] = success.sel(training=name, drop=True)
     rows = [Panel("test_loss", "exact_loss", yscale="log"), Panel("reached", ylim=(-0.05, 1.05))]
     table = joined(curves, "predictor", dataset.attrs)
-    drawing = panels(table, rows, x="layers", hue="predictor", line_name="exact")
-    drawing.axes[-1].set_xticks(dataset.layers.values)
-    return drawing
+    return panels(table, rows, x="layers", hue="predictor", line_name="exact")
 
 
 COMMON = {"dim": (5,), "training": ("full", "blocks"), "layers": (1, 2, 3)}

@@ -74,9 +74,7 @@ def figure(dataset: xr.Dataset):
     }
     table = joined(curves, "predictor", dataset.attrs)
     rows = [Panel("test_loss", "exact_loss", yscale="log"), Panel("slots_left", yscale="log")]
-    drawing = panels(table, rows, x="layers", hue="predictor", line_name="exact")
-    drawing.axes[-1].set_xticks(dataset.layers.values)
-    return drawing
+    return panels(table, rows, x="layers", hue="predictor", line_name="exact")
 
 
 SLOTS = ("layer", "algorithm_step")
@@ -95,7 +93,7 @@ claim = Claim(
     quantities=(
         *("test_loss", "heaviest", "loss_ratio", "step_size", "r_squared", "exact_loss", "free_line", "tied_line"),
         Quantity("reference_loss", "L", "error of the best steps found, on other covariances"),
-        Quantity("slots_left", "1 - R^2", "fraction of the slots that the layer's step leaves"),
+        Quantity("slots_left", "1 - R^2", "fraction of variance that the layer's step does not explain"),
         Quantity("step_distance", r"\mathrm{dist}(A)", "distance of a matrix from a multiple of the identity"),
         Quantity("tied_ratio", "r_1", "loss over that of steps of one size on the same prompts"),
     ),

@@ -79,13 +79,13 @@ claim = Claim(
     sources=("Zhang25",),
     axes=(
         Axis("heads", "H", "number of heads", least=1),
-        Axis("fraction", "f", "fraction of the last size", above=0),
+        Axis("fraction", "f", "fraction of the final size", above=0),
     ),
     quantities=(
         Quantity("loss_curve", "L", "error of the noiseless answer, exact"),
         Quantity("start_size", "s_0", "part of the start that grows"),
         Quantity("last_size", r"s_\infty", "size at the end"),
-        Quantity("fraction_step", "t_f", "step of a fraction of the last size", "updates"),
+        Quantity("fraction_step", "t_f", "step at which a fraction of the final size is reached", "updates"),
         Quantity("rest", "r", "longest rest over the wait for the drop"),
     ),
     static=("setting", "heads"),

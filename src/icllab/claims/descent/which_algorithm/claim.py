@@ -114,9 +114,7 @@ def figure(dataset: xr.Dataset):
         for kind in part.network.values
         for scale in part.input_scale.values
     ]
-    drawing = panels(table, rows, x="layers", hue="candidate", line_name=f"{100 * STRICT:g} %")
-    drawing.axes[-1].set_xticks(dataset.layers.values)
-    return drawing
+    return panels(table, rows, x="layers", hue="candidate", line_name=f"{100 * STRICT:g} %")
 
 
 OUTPUTS = {"bound": ("low", "high"), "input_scale": (1.0, 2.0)}

@@ -56,13 +56,13 @@ def figure(dataset: xr.Dataset):
     values = ordered["copy_probability"].transpose("classes_per_pair", "seed")
     rank = xr.DataArray(values.copy(data=values.to_numpy().copy()))
     rank.values.sort(axis=1)
-    ordered["copy_probability_line"] = rank
+    ordered["copy_probability_line"] = rank.rename(seed="order")
     return panels(
         ordered[["copy_probability_line"]],
         [Panel(None, "copy_probability_line", ylim=(0.45, 1.05))],
-        x="seed",
+        x="order",
         hue="classes_per_pair",
-        line_x="seed",
+        line_x="order",
         over="none",
     )
 
@@ -79,7 +79,10 @@ claim = Claim(
         "of fractions were set after the first judgement."
     ),
     sources=("Nguyen25",),
-    axes=(Axis("classes_per_pair", r"K/N", "classes over pairs of a prompt", above=0),),
+    axes=(
+        Axis("classes_per_pair", r"K/N", "classes over pairs of a prompt", above=0),
+        Axis("order", "i", "run, in the order of outcomes", least=0),
+    ),
     quantities=(
         Quantity("copy_probability", r"\sigma(wp)", "probability of the right label by the copy's logit alone"),
         Quantity("start_match", r"\beta_0", "match of the attention at the start"),

@@ -88,7 +88,7 @@ def figure(dataset: xr.Dataset):
         Panel("relative_error", "relative_error_line", at={"setting": setting, "arrangement": TOGETHER}, ylim=(0, 1.1))
         for setting in dataset.setting.values
     ]
-    return panels(means, rows, x="step", hue="mechanism", line_x="step", line_name="eight numbers")
+    return panels(means, rows, x="step", hue="mechanism", line_x="step", line_name="reduced flow")
 
 
 STEPS = tuple(range(0, 4001, 200))
@@ -108,7 +108,7 @@ claim = Claim(
         Axis("vector", "v", "vector"),
     ),
     quantities=(
-        Quantity("relative_error", r"E_m/E_m^0", "error of a mechanism over that of a zero product"),
+        Quantity("relative_error", r"E_m/E_m^0", "relative error of a mechanism"),
         Quantity("learned_step", "t_1", "step at which the first mechanism is learned, or the last", "updates"),
         Quantity("least_error", r"\min E_1/E_1^0", "least relative error of the first mechanism"),
         Quantity("overlap", "x_v", "overlap of a vector with its target at the start"),

@@ -142,7 +142,7 @@ claim = Claim(
     ),
     quantities=(
         "label_loss",
-        Quantity("loss_over_guessing", r"\mathcal{L}/\mathcal{L}_g", "loss over that of guessing"),
+        Quantity("loss_over_guessing", r"\mathcal{L}/\mathcal{L}_g", "loss relative to guessing"),
         Quantity("drop_width", "w/T", "relative width of the drop"),
         Quantity("flow_width", "w/T", "relative width of the drop on the flow"),
         Quantity("right_share", "s", "share of the attention to labels that the right one has"),

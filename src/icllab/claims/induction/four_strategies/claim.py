@@ -100,7 +100,7 @@ claim = Claim(
     axes=(Axis("distribution", "D", "chains of the test: the pool's or fresh ones"),),
     quantities=(
         Quantity("mixture_weight", "w", "weight of a strategy in the nearest mixture"),
-        Quantity("memorised_weight", "w_M", "weight of what is memorised"),
+        Quantity("memorised_weight", "w_M", "weight of memorising strategies"),
         Quantity("predictor_divergence", r"\mathrm{KL}(q\|p)", "divergence of a strategy p from the network q", "nats"),
         Quantity("mixture_divergence", r"\mathrm{KL}(q\|m)", "divergence of the mixture m from the network q", "nats"),
     ),

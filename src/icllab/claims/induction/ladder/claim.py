@@ -141,7 +141,7 @@ claim = Claim(
     axes=(
         Axis("rung", "R", "rung between the landscape and a network"),
         Axis("record", "i", "record of the loss", least=0),
-        Axis("relative_time", "t/T", "time over that of the end of the plateau", least=0),
+        Axis("relative_time", "t/T", "time relative to the end of the plateau", least=0),
     ),
     quantities=(
         "label_loss",

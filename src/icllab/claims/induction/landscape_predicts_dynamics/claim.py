@@ -113,7 +113,7 @@ def figure(dataset: xr.Dataset):
     dataset = dataset.isel(seed=learners) if learners.any() else dataset  # the networks that have learned, if any have
     numbers, unit = dataset["landscape_number"], dataset["half_time"].sel(number="z", drop=True)
     names = {"xi": r"readout $\xi$", "y": "attention $y$", "z": "attention $z$"}
-    readings = {"read_off": "stated loss", "labels": "stated loss, $z'$ measured"}
+    readings = {"read_off": "landscape's loss", "labels": "landscape's loss, $z'$ measured"}
     values = {"label_loss": dataset["label_loss"]}
     values |= {"relative_number": _series(numbers / numbers.isel(step=-1), "number", names)}
     values |= {"stated_loss": _series(dataset["stated_loss"], "reading", readings)}
@@ -121,7 +121,7 @@ def figure(dataset: xr.Dataset):
     curves = xr.concat([_in_units(series.sel(seed=s), float(unit.sel(seed=s))) for s in unit.seed.values], "seed")
     curves["stated_loss_line"] = curves["label_loss"].mean("seed")
     rows = [Panel("relative_number"), Panel("stated_loss", "stated_loss_line")]
-    return panels(curves, rows, x="relative_time", hue="series", line_x="relative_time", line_name="loss")
+    return panels(curves, rows, x="relative_time", hue="series", line_x="relative_time", line_name="network's loss")
 
 
 def _series(values: xr.DataArray, dim: str, names: dict[str, str]) -> xr.DataArray:
@@ -152,14 +152,14 @@ claim = Claim(
         "the network does not."
     ),
     sources=("Reddy24",),
-    axes=(Axis("relative_time", "t/T", "time over that of the transition", least=0),),
+    axes=(Axis("relative_time", "t/T", "time relative to the transition", least=0),),
     quantities=(
         "label_loss",
         "half_time",
         "misfit",
         "profile",
         Quantity("landscape_number", "w", "number of the landscape"),
-        Quantity("relative_number", "w/w_T", "number over its last value"),
+        Quantity("relative_number", "w/w_T", "parameter relative to its final value"),
         Quantity("other_attention", "z'", "attention from the query to another label"),
         Quantity("stated_loss", r"\mathcal{L}", "cross-entropy of the label", "nats"),
         Quantity("stated_misfit", r"\Delta\mathcal{L}", "misfit of the landscape's loss", "nats"),

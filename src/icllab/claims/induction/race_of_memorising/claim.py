@@ -123,7 +123,7 @@ claim = Claim(
     axes=(Axis("classes_per_pair", r"K/N", "classes over pairs of a prompt", above=0),),
     quantities=(
         Quantity("memorising_time", "t_K", "time until a loss of 0.1 nats, alone, or the end"),
-        Quantity("memorising_drive", "I_K", "drive that memorising alone leaves"),
+        Quantity("memorising_drive", "I_K", "drive, the integrated residual of memorising alone"),
         Quantity("context_time", "t_N", "time until the copy's logit is 1, on fresh classes"),
         Quantity("start_value", "w_0", "value of the attention at the start"),
         Quantity("start_match", r"\beta_0", "match of the attention at the start"),

@@ -93,7 +93,10 @@ def _slope(part: xr.Dataset) -> list[Finding]:
 def figure(dataset: xr.Dataset):
     """Accuracies on novel classes, by the context, and without the class in it, by the weights."""
     last = dataset.isel(step=-1).sel(setting=[name for name in SETTINGS if name in dataset.setting])
-    tests = [{"test_set": name} for name in ("IC", "purged") if name in last.test_set]
+    names = {"IC": "novel classes, in context", "purged": "known classes, not in context"}
+    last = last.sel(test_set=[name for name in names if name in last.test_set])
+    last = last.assign_coords(test_set=[names[name] for name in last.test_set.values])
+    tests = [{"test_set": name} for name in last.test_set.values]
     rows = [Panel("accuracy", at=test, ylim=(-0.03, 1.03)) for test in tests]
     return panels(last, rows, x="classes", hue="setting", xscale="log")
 

@@ -75,7 +75,7 @@ claim = Claim(
         Axis("patch", "p", "patch, and the queries it is tested at"),
     ),
     quantities=(
-        Quantity("effect_left", r"D_p/D_0", "fraction of the effect left"),
+        Quantity("effect_left", r"D_p/D_0", "residual of the effect"),
         Quantity("effect", "D_0", "effect of the context", "nats"),
         Quantity("logit_error", r"\epsilon", "largest relative error of the logits"),
     ),

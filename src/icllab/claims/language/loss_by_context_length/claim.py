@@ -68,9 +68,9 @@ claim = Claim(
     ),
     quantities=(
         "loss",
-        Quantity("fall", r"\Delta_k", "part of the loss's fall", "nats"),
-        Quantity("elsewhere_fall", r"\Delta'_k", "part with another window's far context", "nats"),
-        Quantity("share", "p_k", "share of the targets"),
+        Quantity("fall", r"\Delta_k", "contribution to the fall of the loss", "nats"),
+        Quantity("elsewhere_fall", r"\Delta'_k", "contribution with another window's context", "nats"),
+        Quantity("share", "p_k", "fraction of the targets"),
         Quantity("corpus_bytes", "|T|", "bytes of the corpus"),
         Quantity("corpus_digest", r"\mathrm{SHA}", CORPUS),
     ),

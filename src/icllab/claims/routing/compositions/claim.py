@@ -89,11 +89,11 @@ def figure(dataset: xr.Dataset):
     times = times.assign_coords(program=dataset["frequency"].values).rename(program="frequency").sortby("frequency")
     losses = dataset["program_loss"].isel(layers=0, width=0, drop=True)
     shown = losses.sel(program=[name for name in (*EARLY, *LATE) if name in losses.program]).rename(program="context")
+    names = [{ASKED: "with its parts"}.get(name, "with unrelated functions") for name in dataset.parts.values]
+    shown = shown.assign_coords(parts=names)
     table = xr.Dataset({"observed_time": times, "program_loss": shown}, attrs=dataset.attrs)
     rows = [Panel("observed_time", x="frequency", hue="kind", xscale="log", yscale="log")]
-    rows += [
-        Panel("program_loss", x="step", hue="context", xscale="log", at={"parts": p}) for p in dataset.parts.values
-    ]
+    rows += [Panel("program_loss", x="step", hue="context", xscale="log", at={"parts": name}) for name in names]
     return panels(table, rows, x="step", hue="context")
 
 

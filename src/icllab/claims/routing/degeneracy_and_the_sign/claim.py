@@ -20,6 +20,7 @@ DIM = 3  # of the image of the two layers, and of the vector whose square is tak
 UNITS = {f"BAh, {k} unit{'s' * (k > 1)}": k for k in (1, 2, 3, 4)}
 SINGULAR = "(w1^2, w2)"  # where the zero-shot loss is u1^2 u2^8
 MAPS = (*UNITS, "w1 w2", "|w|^2", SINGULAR)
+FORMULAS = {"w1 w2": "$w_1 w_2$", "|w|^2": r"$\|w\|^2$", SINGULAR: "$(w_1^2, w_2)$"}  # in figures
 POWERS = {"BAh, 1 unit": -2.0, "BAh, 2 units": -1.0, "|w|^2": 0.5, SINGULAR: -0.5}  # exponents of the density
 SIDES = ("few_shot", "zero_shot")
 SIGNS = {"below": -1, "tie": 0, "above": 1}
@@ -88,7 +89,9 @@ def figure(dataset: xr.Dataset):
         Panel(name, f"{name}_theory", hue=hue)
         for name, hue in (("learning_coefficient", "side"), ("density_exponent", None))
     ]
-    return panels(dataset.isel(particles=-1, drop=True), rows, x="map", line_name="exact")
+    written = [FORMULAS.get(name, name.replace("BAh", "$BAh$")) for name in dataset["map"].values.tolist()]
+    part = dataset.isel(particles=-1, drop=True).assign_coords(map=written)
+    return panels(part, rows, x="map", line_name="exact")
 
 
 claim = Claim(

@@ -79,7 +79,7 @@ claim = Claim(
     quantities=(
         Quantity("overlap", "O", "overlap of contexts between halves of the strings"),
         Quantity("ceiling", r"\bar O", "overlap of a context with itself between the halves"),
-        Quantity("shared", "R", "overlap over its ceiling"),
+        Quantity("shared", "R", "overlap relative to its ceiling"),
         Quantity("independent", "O_0", "overlap of independent directions"),
         Quantity("context_rank", "r_c", "rank of a context"),
         Quantity("largest_loss", "L", "largest loss of a program's answers above their entropy", "nats"),

@@ -110,7 +110,7 @@ claim = Claim(
         _times.PROGRAM_LOSS,
         Quantity("effective_dimension", "d_c", "effective dimension of the program's answers"),
         Quantity("dimension_ratio", "R_c", "effective dimension at 2T over that at T/2"),
-        Quantity("relative_ratio", "R_c/R", "ratio over that of the other programs"),
+        Quantity("relative_ratio", "R_c/R", "ratio relative to the other programs"),
         Quantity("ratio", "1", "no change"),
         "transition_time",
     ),

@@ -32,7 +32,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     fraction = float((rarest["transitioned"] == 1).mean())
     findings = checks.complete("learned", "nine of ten networks learn the rarest program", fraction >= LEARNED)
     peaked = rarest["peaked"] == 1
-    findings += checks.above("peaks", "networks in which the response peaks", frequency(peaked), MOST)
+    findings += checks.above("peaks", "fraction of networks whose response peaks", frequency(peaked), MOST)
     before = (rarest["peak_time"] < rarest["transition_time"]) | ~(rarest["transitioned"] == 1)
     findings += checks.above("before", "peaks before the loss has halved", frequency(before, peaked), MOST)
     absent = part["peaked"].sel(program=ABSENT, drop=True) == 1
@@ -89,7 +89,7 @@ claim = Claim(
         Quantity("rise", "r", "logarithm of the highest response over that at the start"),
         Quantity("fall", "f", "logarithm of the highest response over that at the end"),
         Quantity("peaked", "P", "whether the response peaks"),
-        Quantity("peak_share", "P", "networks in which the response peaks"),
+        Quantity("peak_share", "P", "fraction of networks whose response peaks"),
         "transitioned",
         "transition_time",
     ),

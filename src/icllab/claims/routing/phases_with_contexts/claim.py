@@ -210,7 +210,7 @@ claim = Claim(
         "annealing_warnings",
         Quantity("loss_moment", "E[n_cK_c]", "means, mean squares and mean product of both losses times n"),
         Quantity("expansion", r"nL+\lambda\log n", "free energy up to a constant", "nats"),
-        Quantity("phase_weight", "p_a", "share of the posterior"),
+        Quantity("phase_weight", "p_a", "posterior mass"),
         Quantity("loss_correlation", r"\mathrm{corr}(n_1K_1, n_2K_2)", "correlation of both losses"),
     ),
     static=("context_model",),

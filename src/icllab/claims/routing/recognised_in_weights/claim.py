@@ -76,7 +76,7 @@ def figure(dataset: xr.Dataset):
         table = table.assign({name: np.exp(mean.value), f"{name}_error": np.exp(mean.value) * mean.error})
     rows = [Panel(name, "own_ratio_line", yscale="log", hue="test") for name in ("own_ratio", "planted_ratio")]
     rows.append(Panel("answer_loss", hue="answered_by"))
-    return panels(table, rows, x="multiple", xscale="log", line_name="a law", columns=3)
+    return panels(table, rows, x="multiple", xscale="log", line_name="threshold", columns=3)
 
 
 FIXED = {"program": "abcd", "symbols": 5, "length": 2, "zipf_exponent": 1.5, "width": 8, "layers": 1, "heads": 2}
@@ -98,7 +98,7 @@ claim = Claim(
     sources=("SLT22",),
     axes=(
         Axis("context", "c", "program"),
-        Axis("multiple", "t/T", "time over that of the program's own transition", above=0),
+        Axis("multiple", "t/T", "time relative to the program's transition", above=0),
         Axis("world", "W", "map"),
         Axis("test", "q", "what is left"),
         Axis("answered_by", "f", "predictor"),
@@ -108,8 +108,8 @@ claim = Claim(
     quantities=(
         Quantity("effect", "D_c", "divergence of answers with the program from those without", "nats"),
         Quantity("left", r"\rho", "fraction left on held-out strings"),
-        Quantity("own_ratio", r"\rho_c/\rho_0", "left by the program's map / by another's"),
-        Quantity("planted_ratio", r"\rho_p/\rho_0", "left of a planted law / by another's map"),
+        Quantity("own_ratio", r"\rho_c/\rho_0", "residual of the program's map relative to another's"),
+        Quantity("planted_ratio", r"\rho_p/\rho_0", "residual of a planted map relative to another's"),
         Quantity("answer_loss", "L", "loss of the first symbol after held-out strings", "nats"),
         "converged",
         "transition_time",

@@ -74,7 +74,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings = checks.agrees("gap", quantity, away, 0.0, largest_error=LARGEST, sigmas=SIGMAS)
     (at, jumps), (exact_tilts, exact) = equal_shares(dataset), equal_shares(dataset, "_theory")
     # Linear interpolation of both between the same tilts errs equally.
-    quantity = "tilt of equal shares, sampled - the integrals'"
+    quantity = "tilt of equal masses, sampled - the integrals'"
     lines = checks.agrees("line", quantity, at - exact_tilts.value, 0.0, largest_error=0.01, sigmas=SIGMAS)
     findings += [finding for finding, tilt in zip(lines, at.value.values.flat, strict=True) if np.isfinite(tilt)]
     sampled, expected = (expit(-values) for values in (gap.value, exact_gap))
@@ -152,9 +152,9 @@ claim = Claim(
         "phase_free_energy",
         "annealing_warnings",
         Quantity("phase_place", r"E[x \mid W_a]", "mean of x in a half"),
-        Quantity("right_share", "p", "share of the posterior at x > 0"),
-        Quantity("phase_jump", "J", "change of the mean of x at equal shares"),
-        Quantity("equal_tilt", "q^*", "tilt of equal shares"),
+        Quantity("right_share", "p", "posterior mass at $x > 0$"),
+        Quantity("phase_jump", "J", "change of the mean of x at equal masses"),
+        Quantity("equal_tilt", "q^*", "tilt of equal masses"),
     ),
     static=("split",),
     outputs=("phase",),

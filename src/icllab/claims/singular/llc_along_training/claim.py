@@ -89,9 +89,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Losses of all runs, and the mean coefficient at checkpoints."""
+    """Losses of all runs, and the mean coefficient at checkpoints between those of the ranks."""
     part = dataset.isel(chains=-1, drop=True) if "chains" in dataset.dims else dataset
-    rows = [Panel("exact_loss", x="step", hue="seed"), Panel("learning_coefficient", x="checkpoint")]
+    levels = part["rank_coefficient"] * xr.ones_like(part["checkpoint"], dtype=float)
+    part = part.assign(learning_coefficient_line=levels)
+    rows = [Panel(None, "exact_loss", x="step", hue="seed")]
+    rows += [Panel("learning_coefficient", "learning_coefficient_line", x="checkpoint", hue="stratum")]
     return panels(part, rows, x="step", xscale="log")
 
 

@@ -160,7 +160,7 @@ claim = Claim(
         Quantity("phase_gap", r"\Delta F_n", "free energy, rich minus simple", "nats"),
         Quantity("coefficient_gap", r"\Delta\lambda", "difference of learning coefficients"),
         Quantity("multiplicity_gap", r"\Delta m", "difference of multiplicities"),
-        Quantity("phase_weight", "p_a", "share of the rich phase"),
+        Quantity("phase_weight", "p_a", "posterior mass of the rich phase"),
     ),
     static=("products",),
     outputs=("phase", "output"),

@@ -128,7 +128,7 @@ def figure(dataset: xr.Dataset):
     for name, polygon in EXACT.items():
         drawing.axes[0].axhline(polygon.loss, **look)
         drawing.axes[0].annotate(
-            name, (1.01, polygon.loss), xycoords=("axes fraction", "data"), va="center", fontsize=6
+            name, (1.01, polygon.loss), xycoords=("axes fraction", "data"), va="center", fontsize="small"
         )
         drawing.axes[2].axhline(polygon.coefficient.value, **look)
     return drawing
@@ -159,7 +159,7 @@ claim = Claim(
         Quantity("descent_loss", "L", "loss"),
         Quantity("descent_coefficient", r"\hat\lambda", "learning coefficient during descent"),
         Quantity("descent_warnings", "W", "warnings of that estimate"),
-        Quantity("posterior_share", "p", "share of the posterior"),
+        Quantity("posterior_share", "p", "posterior mass"),
     ),
     static=(),
     outputs=("step", "nbeta", "corners"),
