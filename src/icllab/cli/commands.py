@@ -333,3 +333,41 @@ def doctor(*, options: Folders = FOLDERS) -> Report:
     from icllab.cli import environment
 
     return environment.examine(options.out)
+
+
+@app.command(sort_key=20)
+def certify(
+    claim: Claim,
+    /,
+    *,
+    to: Annotated[
+        Path, Parameter(name=["--to", "-o"], help="The file: .html, with .json beside it; or .json alone.")
+    ] = Path("certificate.html"),
+    size: Annotated[Size | None, Parameter(help="The size to certify; the largest there unless said.")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Certify the results kept there; the data of the claim's record unless said.")
+    ] = None,
+    claims: ClaimsFolder = None,
+    options: Common = COMMON,
+) -> Report:
+    """Write a claim's evidence as one file that prints on two pages: numbers, controls, digests, checklists."""
+    from icllab.cli import certifying
+
+    return certifying.certify(claim, to=to, size=size, out=out, claims=claims)
+
+
+@app.command(sort_key=21)
+def verify(
+    file: Annotated[Path, Parameter(help="The JSON file of a certificate.")],
+    /,
+    *,
+    rerun: Annotated[
+        str | None, Parameter(help="Measure a random part of the cells again, such as 5%; at least one.")
+    ] = None,
+    key: Annotated[int | None, _whole("Key of that sample; drawn by the system unless said.")] = None,
+    options: Folders = FOLDERS,
+) -> Report:
+    """Compute a certificate again from the data that it names: what agrees, what differs, what nobody can check."""
+    from icllab.cli import certifying
+
+    return certifying.verify(file, rerun=rerun, key=key, out=options.out, claims=options.claims)
