@@ -55,11 +55,15 @@ def leaves(value, at=()):
 def altered(content, at, value):
     """The content with another leaf, and the digest made right again."""
     content = copy.deepcopy(content)
-    part = content
-    for name in at[:-1]:
-        part = part[name]
-    part[at[-1]] = value
+    put(content, at, value)
     return certificate.sealed(content)
+
+
+def put(content, at, value):
+    """Another leaf in the content itself."""
+    for name in at[:-1]:
+        content = content[name]
+    content[at[-1]] = value
 
 
 def edits(value):
@@ -104,9 +108,11 @@ def test_an_unchanged_certificate_agrees(whole, verified):
 
 def test_twenty_edits_by_one_digit_are_found(whole, verified):
     text = certificate.as_bytes(whole).decode()
-    digits = [match.start() for match in re.finditer(r"\d", text)]
+    digits = [match.start() for match in re.finditer(r"[0-8]", text)][
+        1:
+    ]  # the first is of the schema, refused if edited
     for i in digits[:: len(digits) // 20][:20]:
-        result = verified(text[:i] + str((int(text[i]) + 1) % 10) + text[i + 1 :])
+        result = verified(text[:i] + str(int(text[i]) + 1) + text[i + 1 :])
         assert result.exit_status == 1, text[i - 40 : i + 20]
         assert "edited" in result.differs[0]
 
@@ -121,9 +127,13 @@ def test_every_edit_under_a_new_digest_is_found(whole, computed):
         if at[0] not in ("findings", "design"):
             options = options[:: max(len(options) // 2, 1)]
         for option in options:
-            (change, *_) = verification.differences(altered(whole, at, option), computed)
-            assert change[0][0] == at[0]
+            put(whole, at, option)
+            stated, right, place = whole[at[0]], computed[at[0]], at[:1]
+            if at[0] in ("findings", "controls", "power"):  # one row of the table
+                stated, right, place = stated[at[1]], right[at[1]], at[:2]
+            assert list(verification.differences(stated, right, place)), (at, value, option)
             count += 1
+        put(whole, at, value)
     assert count > 2000
 
 

@@ -50,7 +50,8 @@ class Basis:
         """What was measured, without theory, and what a reader of it should know."""
         if self.out is None:
             return records.data(self.name, self.size, control, self.folder), []
-        return read(self._request(control), theory=False)
+        request = stored_request(self.name, self.size, out=self.out, control=control, claims=self.folder)
+        return read(request, theory=False)
 
     def judged(self, control: str | None, dataset: "xr.Dataset") -> Verdict:
         """The verdict of the claim's check on measured data."""
@@ -71,9 +72,9 @@ class Basis:
     def _request(self, control: str | None) -> Request:
         return Request(self.name, self.size, out=str(self.out), control=control, claims=self.folder)
 
-    def rerun_request(self) -> Request:
-        """The request that measures a cell as it was measured, with the same fixed numbers and precision."""
-        configuration = records.configuration(self.measured()[0])
+    def rerun_request(self, dataset: "xr.Dataset") -> Request:
+        """The request that measures a cell of data as it was measured: the same fixed numbers, the same precision."""
+        configuration = records.configuration(dataset)
         fixed = {name: (value,) for name, value in configuration["fixed"].items()}
         placement = Placement(precision=configuration["precision"])
         return Request(self.name, self.size, fixed, claims=self.folder, placement=placement)

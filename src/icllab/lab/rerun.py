@@ -7,17 +7,17 @@ amplify it. A number :math:`g` of the data and the new one :math:`m` agree where
 .. math:: |m - g| \le 10^{-4} \max|g|,
 
 over the quantity in the cell, and where both are finite or both are not. Where some do not agree, the cell is measured
-once more as JAX compiles it with other optimisations. If that moves no number of the quantity farther than this, the
-data are not what the cell measures. If it moves some, by :math:`D` at most, rounding decides them, and the quantity is
-known no better: then either :math:`|m - g| \le 3 D`, or the means over seeds are those of a record's regression test,
-:func:`icllab.lab.records.differences`. A changed number is found where rounding does not move its quantity.
+once more as JAX compiles it with other optimisations. If it moves numbers of the quantity itself, by :math:`D` at
+most, rounding decides them, and the quantity agrees if :math:`|m - g| \le 3 D`, or if the means over seeds are those
+of a record's regression test, :func:`icllab.lab.records.differences`. If it moves none, a gap of more than a hundredth
+of :math:`\max|g|` differs. A smaller one may be a single answer that another rounding turns over: it is doubtful.
 """
 
 import contextlib
 import math
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icllab.core.errors import expected
-from icllab.core.grid import Coordinates, canonical, spelled
+from icllab.core.grid import Coordinates, spelled
 from icllab.lab import provenance, records
 from icllab.lab.basis import Basis
 from icllab.lab.job import Job, measure
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 AMPLIFIED = 3.0
 """Times that a quantity may move as far as another compilation moves it."""
+DOUBTFUL = 0.01
+"""Largest gap, over the scale of the quantity, that one turned answer may make where rounding moves nothing."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Rerun:
         cells: Coordinates of the cells, in words.
         total: Number of cells of the data.
         differs: A line for each quantity of a cell that is another now.
+        doubtful: A line for each quantity of which that cannot be told from rounding.
         moved: A line for each quantity that moved as far as rounding moves it, and no farther.
         numbers: Count of the numbers that were compared.
         largest: Largest :math:`|m - g| / \\max|g|` of the quantities that rounding does not move.
@@ -57,6 +60,7 @@ class Rerun:
     cells: tuple[str, ...]
     total: int
     differs: tuple[str, ...]
+    doubtful: tuple[str, ...]
     moved: tuple[str, ...]
     numbers: int
     largest: float
@@ -64,26 +68,32 @@ class Rerun:
 
 def rerun(basis: Basis, fraction: float, key: int) -> Rerun:
     """Measure a random ``fraction`` of the cells again, at least one, and compare them with the data."""
-    if not 0 < fraction <= 1:
-        raise expected("rerun", "a part of the cells above 0 and at most 100%", fraction)
-    dataset = basis.measured()[0]
-    cells = basis.cells()
-    sample = random.Random(key).sample(cells, math.ceil(fraction * len(cells)))
+    dataset, cells = basis.measured()[0], basis.cells()
+    sample = drawn(cells, fraction, key)
     comparisons = [_compared(basis, dataset, cell) for cell in sample]
     return Rerun(
         key,
         tuple(spelled(cell) or "the one cell" for cell in sample),
         len(cells),
         tuple(line for part in comparisons for line in part.differs),
+        tuple(line for part in comparisons for line in part.doubtful),
         tuple(line for part in comparisons for line in part.moved),
         sum(part.numbers for part in comparisons),
         max(part.largest for part in comparisons),
     )
 
 
+def drawn(cells: Sequence[Coordinates], fraction: float, key: int) -> list[Coordinates]:
+    """The cells of a sample: as many as the fraction, rounded up."""
+    if not 0 < fraction <= 1:
+        raise expected("rerun", "a part of the cells above 0 and at most 100%", fraction)
+    return random.Random(key).sample(cells, math.ceil(fraction * len(cells)))
+
+
 @dataclass(frozen=True)
 class _Comparison:
     differs: list[str]
+    doubtful: list[str]
     moved: list[str]
     numbers: int
     largest: float
@@ -96,6 +106,7 @@ def _compared(basis: Basis, dataset: "xr.Dataset", cell: Coordinates) -> _Compar
     names = [str(name) for name in stored.data_vars]
     differs = [f"{name}{place}: in the data, not measured now" for name in names if name not in now]
     apart = {name: gap for name in names if name in now and (gap := _Gap.between(stored, now, name)).count}
+    doubtful: list[str] = []
     moved: list[str] = []
     if apart:
         with _other_compilation():
@@ -103,9 +114,10 @@ def _compared(basis: Basis, dataset: "xr.Dataset", cell: Coordinates) -> _Compar
         for name, gap in apart.items():
             rounding = _Gap.between(now, again, name)
             text = f"{name}{place}: {gap.text}; other optimisations move {rounding.count}"
-            (moved if _explained(stored[[name]], now[[name]], gap, rounding) else differs).append(text)
+            explained = _explained(stored[[name]], now[[name]], gap, rounding)
+            (moved if explained else doubtful if gap.relative <= DOUBTFUL else differs).append(text)
     equal = [_Gap.between(stored, now, name).relative for name in names if name in now and name not in apart]
-    return _Comparison(differs, moved, sum(stored[name].size for name in names), max(equal, default=0.0))
+    return _Comparison(differs, doubtful, moved, sum(stored[name].size for name in names), max(equal, default=0.0))
 
 
 @dataclass(frozen=True)
@@ -130,7 +142,7 @@ class _Gap:
         text = f"{count} of {gaps.size} numbers"
         if count:
             text += f", the worst {before.flat[i]:.6g} in the data and {after.flat[i]:.6g} now"
-        return cls(count, largest, largest / scale if scale else 0.0, text)
+        return cls(count, largest, largest / scale if scale else largest, text)
 
 
 def _explained(stored: "xr.Dataset", now: "xr.Dataset", gap: _Gap, rounding: _Gap) -> bool:
@@ -150,12 +162,11 @@ def _parts(basis: Basis, dataset: "xr.Dataset", cell: Coordinates) -> "tuple[xr.
     """The part of the data that is a cell's, and the same measured now."""
     from icllab.lab.results import assemble, from_bytes
 
-    request, grids = basis.rerun_request(), basis.grids()
+    request, grids = basis.rerun_request(dataset), basis.grids()
     claim = request.claim()
-    block = {}
-    for axis in grids[0].inside(cell):
-        wanted = {value for grid in grids if cell in grid.cells() for value in grid.inside(cell)[axis]}
-        block[axis] = tuple(v for v in map(canonical, dataset[axis].values) if v in wanted)
+    parts = [grid.inside(cell) for grid in grids if cell in grid.cells()]
+    # In the order of the grid: a measurement may know the values of its outputs by their places.
+    block = {axis: tuple(dict.fromkeys(value for part in parts for value in part[axis])) for axis in parts[0]}
     with tempfile.TemporaryDirectory() as folder:
         directories = [str(Path(folder, name)) for name in ("scratch", "checkpoints")]
         content = measure(Job(request, cell, block, provenance.versions(), None, *directories))

@@ -49,7 +49,7 @@ class Verification:
         differs: What differs, each with what is stated and what was computed.
         unchecked: What could not be checked.
         rerun: The cells that were measured again; None where none were.
-        fault: Exit status of an environment that kept cells from being measured again, else 0.
+        fault: 4 or 3 where cells could not be measured again, 3 where they cannot be told from the data; else 0.
     """
 
     claim: str
@@ -127,6 +127,8 @@ def verify(
             fault = 4 if error.exit_status == 4 else 3
         else:
             differs += cells.differs
+            unchecked += [f"cannot be told from rounding: {text}" for text in cells.doubtful]
+            fault = 3 if cells.doubtful else 0
             agrees += [] if cells.differs else [_cells(cells)]
     return Verification(basis.name, verdict, tuple(agrees), tuple(differs), tuple(unchecked), cells, fault)
 

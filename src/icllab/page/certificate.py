@@ -2,7 +2,9 @@
 
 import base64
 import hashlib
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -16,8 +18,12 @@ from icllab.page.report import document
 
 _STATIC = Path(__file__).parent / "static"
 _IMAGE = re.compile(r'src="data:image/png;base64,([A-Za-z0-9+/=]*)"')
-_DENSITIES = ((2600, "plain"), (5200, "dense"), (9000, "packed"))
-"""Letters of findings and controls up to which a certificate is set so; above, in the smallest type."""
+_SIZES = {"plain": 8.2, "dense": 7.2, "packed": 6.4, "little": 5.7, "smallest": 5.0}
+"""Points of the type on paper, by the class in ``certificate.css``."""
+_WIDTH, _HEIGHT = 544.0, 735.0
+"""Points of a Letter page inside its margins; A4 is narrower by a thirtieth, and higher by more than that."""
+_LETTER, _LINE = 0.57, 1.42
+"""Width of a letter and height of a line, over the size of the type."""
 _SHOWN = 16
 NO_POWER = (
     "No planted power is recorded with the package for this claim's check or a statistic that it uses. "
@@ -65,10 +71,38 @@ def figure_digest(png: bytes | None) -> str | None:
 
 
 def _density(content: Mapping[str, Any]) -> str:
-    """How small the type must be: by the length of what has to fit."""
-    letters = sum(len(row["what"]) + 40 for row in content["findings"].values())
-    letters += sum(len(control["meaning"]) + 40 for control in content["controls"].values())
-    return next((name for most, name in _DENSITIES if letters <= most), "smallest")
+    """The largest type in which a certificate fits on two pages, by an estimate of its lines."""
+    fitting = (name for name in _SIZES if _lines(content, name) * _SIZES[name] * _LINE <= 2 * _HEIGHT * 0.95)
+    return next(fitting, list(_SIZES)[-1])
+
+
+def _lines(content: Mapping[str, Any], density: str) -> float:
+    """An estimate of the lines of a certificate on paper, from the lengths of its texts."""
+    letters = _WIDTH / (_LETTER * _SIZES[density])
+    statement = content["statement"]
+
+    def high(text: str, part: float) -> int:
+        return max(math.ceil(len(text) / (letters * part)), 1)
+
+    findings = sum(high(_words(row), 0.47) for row in content["findings"].values())
+    controls = sum(
+        max(high(control["meaning"], 0.4), high(_falsified(control), 0.2)) for control in content["controls"].values()
+    )
+    facts = sum(high(text, 0.38) for text in _rows(content).values())
+    answers = sum(max(high(a or "", 0.36), high(item, 0.17)) for item, a in content["checklists"]["NeurIPS"].items())
+    digests = " ".join(f"{name} {'-' * _SHOWN}  " for table_ in content["digests"].values() for name in table_)
+    texts = [statement["conditions"], digests, " ".join(statement["sources"].values()), *content["notes"]]
+    texts += [_planted(family) for family in content["power"].values()] or [NO_POWER]
+    head = 1.6 * high(statement["sentence"], 0.6)
+    paragraphs = sum(high(text, 1.0) for text in texts)
+    figure = 0 if content["origin"] == "entry" else 16
+    return head + 1.06 * (findings + controls + answers) + max(facts, figure) + paragraphs + 20
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    """The finding, or condition, in words."""
+    advice = f" ({row['advice']})" if row["advice"] else ""
+    return f"{'' if row['about'] == 'claim' else 'condition: '}{row['what']}{advice}"
 
 
 def _head(content: Mapping[str, Any]) -> Html:
@@ -95,12 +129,16 @@ def _figure(content: Mapping[str, Any], png: bytes | None) -> Html:
 
 
 def _facts(content: Mapping[str, Any]) -> Html:
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in _rows(content).items()))
+
+
+def _rows(content: Mapping[str, Any]) -> dict[str, str]:
     """Design and measurement, a line each."""
     design, cost = content["design"], content["measurement"]
     hours = cost["core_hours_at_most"]
     parts = [f"{name} {value:g} s" for name, value in cost["seconds"].items()]
     spent = f"{cost['hours']:g} h" + (f", at most {hours:g} core-hours" if hours is not None else "")
-    rows = {
+    return {
         "key, seeds": f"{design['key']}; {_run(design['seeds'])}",
         **{name: _list(values) for name, values in design["axes"].items()},
         "fixed": ", ".join(f"{name} = {value}" for name, value in design["fixed"].items()) or "nothing",
@@ -115,7 +153,6 @@ def _facts(content: Mapping[str, Any]) -> Html:
         "cost": f"{spent} ({', '.join(parts)})",
         "again": f"icl run {content['claim']} --size {content['size']}",
     }
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", str(value))) for name, value in rows.items()))
 
 
 def _commit(text: str) -> str:
@@ -140,11 +177,9 @@ def _findings(content: Mapping[str, Any], letters: Mapping[str, str]) -> Html:
     for row in content["findings"].values():
         numbers = {name: float(row[name]) for name in ("predicted", "measured", "standard_error", "tolerance")}
         exact = numbers["standard_error"] == numbers["tolerance"] == 0
-        kind = "" if row["about"] == "claim" else "condition: "
-        advice = f" ({row['advice']})" if row["advice"] else ""
         rows.append(
             [
-                f"{kind}{row['what']}{advice}",
+                _words(row),
                 number(numbers["predicted"]),
                 with_error(numbers["measured"], numbers["standard_error"]),
                 "exact" if exact else number(numbers["tolerance"]),
@@ -152,17 +187,21 @@ def _findings(content: Mapping[str, Any], letters: Mapping[str, str]) -> Html:
                 " ".join(letters[name] for name in row["falsified_by"]) or "-",
             ]
         )
-    columns = {"finding": "", "predicted": "n", "measured ± SE": "n", "tolerance": "n", "outcome": "", "falsified by": ""}
-    return tag("div", table(columns, rows), class_="findings")
+    columns = {
+        "finding": "",
+        "predicted": "n",
+        "measured ± SE": "n",
+        "tolerance": "n",
+        "outcome": "",
+        "falsified by": "",
+    }
+    return table(columns, rows)
 
 
 def _controls(content: Mapping[str, Any], letters: Mapping[str, str]) -> Html:
     rows: list[list[str]] = []
     for name, control in content["controls"].items():
-        kinds: dict[str, int] = {}
-        for id in control["falsifies"]:
-            kinds[id.partition("[")[0]] = kinds.get(id.partition("[")[0], 0) + 1
-        falsified = ", ".join(f"{kind}{f' ({count})' if count > 1 else ''}" for kind, count in kinds.items())
+        falsified = _falsified(control)
         measured = "simulated" if control["simulated"] else "another formula"
         verdict = control["verdict"] or "no data"
         rows.append([letters[name], tag("code", name), f"{control['meaning']} ({measured})", verdict, falsified or "-"])
@@ -170,18 +209,28 @@ def _controls(content: Mapping[str, Any], letters: Mapping[str, str]) -> Html:
     return table(columns, rows, class_="controls")
 
 
+def _falsified(control: Mapping[str, Any]) -> str:
+    """The findings that a control falsifies: names, and how many there are of each."""
+    names = Counter(id.partition("[")[0] for id in control["falsifies"])
+    return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in names.items())
+
+
 def _power(families: Mapping[str, Mapping[str, Any]]) -> Html:
     if not families:
         return tag("p", NO_POWER)
     items = []
     for family in families.values():
-        false, replicates = false_alarms(family)
-        kind = "This claim's check" if family["own"] else family["statistic"].removeprefix("icllab.")
-        strengths = family["strengths"]
-        planted = f"planted from {strengths[0]:g} to {strengths[-1]:g}, {len(strengths)} strengths"
-        text = f"{family['caption']} False at an end: at most {false} of {replicates} replicates ({planted})."
-        items.append(tag("li", tag("code", kind), f": {text}"))
+        statistic = "This claim's check" if family["own"] else family["statistic"].removeprefix("icllab.")
+        items.append(tag("li", tag("code", statistic), f": {_planted(family)}"))
     return tag("ul", *items, class_="power")
+
+
+def _planted(family: Mapping[str, Any]) -> str:
+    """A planted family in words."""
+    false, replicates = false_alarms(family)
+    strengths = family["strengths"]
+    planted = f"planted from {strengths[0]:g} to {strengths[-1]:g}, {len(strengths)} strengths"
+    return f"{family['caption']} False at an end: at most {false} of {replicates} replicates ({planted})."
 
 
 def _digests(digests: Mapping[str, Mapping[str, str]]) -> Html:
@@ -202,7 +251,7 @@ def _checklists(lists: Mapping[str, Mapping[str, str | None]]) -> Html:
             for item, answer in items.items()
         ]
         tables.append(table({venue: "", "answer": ""}, rows, class_="checklist"))
-    return tag("div", *tables, class_="pair")
+    return tag("div", *tables, class_="pair lists")
 
 
 def _answer(text: str) -> Html:
