@@ -214,6 +214,13 @@ def test_what_is_no_certificate_is_refused_in_a_line(text, verified):
     assert "\n" not in str(refusal.value)
 
 
+def test_a_name_that_stands_twice_is_refused(whole, verified):
+    """A reader that takes the first of the two would read another certificate."""
+    text = certificate.as_bytes(whole).decode()
+    with pytest.raises(InputError, match="twice"):
+        verified(text.replace("{", '{ "verdict": "fails",', 1))
+
+
 @pytest.mark.parametrize(("name", "value"), [("claim", "no/such"), ("size", "smoke"), ("origin", "hearsay")])
 def test_a_certificate_of_nothing_that_is_known_is_refused(name, value, whole, verified):
     with pytest.raises(InputError):

@@ -1,7 +1,7 @@
 """What a certificate's verdict rests on: findings, controls, design and measurement, as plain values."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,7 @@ def from_data(basis: Basis) -> Evidence:
         _table(verdict.as_dict()["findings"], controls),
         controls,
         _design(claim, dataset) | {"measure": version},
-        _measurement(*origin, machine, seconds, machines),
+        _measurement(origin, machine, seconds, machines),
         {labels[name]: records.data_digest(part) for name, part in parts.items()},
     )
 
@@ -109,7 +109,7 @@ def from_entry(basis: Basis) -> Evidence:
         _table(entry["findings"], controls),
         controls,
         design,
-        _measurement(*origin, machine, seconds, {basis.size: machine}),
+        _measurement(origin, machine, seconds, {basis.size: machine}),
         {},
     )
 
@@ -143,14 +143,9 @@ def _design(claim: Claim, dataset: "xr.Dataset") -> dict[str, Any]:
 
 
 def _measurement(
-    commit: str,
-    package: str,
-    jax: str,
-    created: str,
-    machine: str,
-    seconds: Mapping[str, float],
-    machines: Mapping[str, str],
+    origin: Sequence[str], machine: str, seconds: Mapping[str, float], machines: Mapping[str, str]
 ) -> dict[str, Any]:
+    commit, package, jax, created = origin
     cores = {name: max(map(int, _CORES.findall(text)), default=0) for name, text in machines.items()}
     core_hours = sum(seconds[name] * cores[name] for name in seconds) / 3600
     return {

@@ -6,7 +6,7 @@
 import functools
 import json
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +37,20 @@ def power_of(claim: str, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     A name may be the place from which a subpackage exports the statistic: ``icllab.diagnostics.transitions``.
     """
     module = f"icllab.claims.{claim.replace('/', '.')}."
-    names = [name.rpartition(".") for name in names]
+    exports = [name.rpartition(".") for name in names]
     families = {}
     for name, record in tables().items():
         statistic = record["statistic"]
         own = statistic.startswith(module)
         shared = not statistic.startswith("icllab.claims.") and any(
-            statistic.startswith(f"{package}.") and statistic.endswith(f".{last}") for package, _, last in names
+            statistic.startswith(f"{package}.") and statistic.endswith(f".{last}") for package, _, last in exports
         )
         if own or shared:
             families[name] = {"own": own, **record}
     return families
 
 
-def false_alarms(record: dict[str, Any]) -> tuple[int, int]:
+def false_alarms(record: Mapping[str, Any]) -> tuple[int, int]:
     """Largest number of replicates at an end of a family with a verdict that is false there, and replicates."""
     strengths, verdicts = record["strengths"], record["verdicts"]
     counts = [
