@@ -1,14 +1,12 @@
 """A certificate states what the data say, and any edit of it is found."""
 
 import copy
-import json
 import re
 
 import pytest
-from faults.processes import CLAIM, CLAIMS
 
 from icllab.core.errors import InputError
-from icllab.lab import certificate, checklists, evidence, records, source_files, verification
+from icllab.lab import certificate, evidence, records, verification
 from icllab.lab.basis import basis_of
 
 RECORDED = "asymptotics/double_descent"
@@ -232,30 +230,3 @@ def test_a_claim_without_results_cannot_be_checked(whole, verified, tmp_path):
     result = verified(certificate.sealed({**whole, "origin": "results"}), out=tmp_path / "none")
     assert result.exit_status == 3
     assert "all else" in result.unchecked[0]
-
-
-def test_sources_are_the_files_that_the_verdict_rests_on(tmp_path):
-    names = set(source_files.source_files(RECORDED))
-    assert names == {f"{RECORDED}/claim.py", f"{RECORDED}/measure.py", "asymptotics/_fitted.py"}
-    assert set(source_files.source_files(CLAIM, CLAIMS)) == {f"{CLAIM}.py"}
-    (tmp_path / "a.py").write_bytes(b"x = 1\r\n")
-    (tmp_path / "b.py").write_bytes(b"x = 1\n")
-    (tmp_path / "c.py").write_bytes(b"x = 2\n")
-    first, second, third = source_files.digests({name: tmp_path / f"{name}.py" for name in "abc"}).values()
-    assert first == second != third
-
-
-def test_checklists_leave_open_what_a_certificate_does_not_know(computed):
-    lists = checklists.answers(computed)
-    assert len(lists["NeurIPS"]) == 16
-    left = [item.split()[0] for item, answer in lists["NeurIPS"].items() if answer is None]
-    assert left == ["3", "9", "10", "11", "12", "13", "14", "15", "16"]
-    assert "0.175 core-hours" in lists["NeurIPS"]["8 Compute"]
-    assert "key 0, 48 seeds" in lists["NeurIPS"]["4 Results can be reproduced"]
-    elsewhere = checklists.answers({**computed, "origin": "results"})
-    assert elsewhere["NeurIPS"]["5 Open data and code"] is None
-    content = copy.deepcopy(computed)
-    content["findings"]["peak_limit"] |= {"falsified_by": [], "outcome": "undecided"}
-    scope = checklists.answers(content)["NeurIPS"]["2 Limitations"]
-    assert scope.endswith("1 of 14 findings are undecided. No recorded control falsifies 1 of 14 findings.")
-    assert json.loads(json.dumps(lists)) == lists
