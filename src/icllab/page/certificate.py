@@ -20,10 +20,10 @@ _STATIC = Path(__file__).parent / "static"
 _IMAGE = re.compile(r'src="data:image/png;base64,([A-Za-z0-9+/=]*)"')
 _SIZES = {"plain": 8.2, "dense": 7.2, "packed": 6.4, "little": 5.7, "smallest": 5.0}
 """Points of the type on paper, by the class in ``certificate.css``."""
-_WIDTH, _HEIGHT = 544.0, 735.0
-"""Points of a Letter page inside its margins; A4 is narrower by a thirtieth, and higher by more than that."""
-_LETTER, _LINE = 0.57, 1.42
-"""Width of a letter and height of a line, over the size of the type."""
+_LINES = {"plain": 1.42, "dense": 1.37, "packed": 1.36, "little": 1.24, "smallest": 1.16}
+"""Height of a line over the size of the type, with what stands between lines; measured on printed certificates."""
+_WIDTH, _HEIGHT, _LETTER = 544.0, 735.0, 0.57
+"""Points of a Letter page inside its margins; width of a letter over the size. A4 is higher and hardly narrower."""
 _SHOWN = 16
 NO_POWER = (
     "No planted power is recorded with the package for this claim's check or a statistic that it uses. "
@@ -72,7 +72,8 @@ def figure_digest(png: bytes | None) -> str | None:
 
 def _density(content: Mapping[str, Any]) -> str:
     """The largest type in which a certificate fits on two pages, by an estimate of its lines."""
-    fitting = (name for name in _SIZES if _lines(content, name) * _SIZES[name] * _LINE <= 2 * _HEIGHT * 0.95)
+    room = 0.95 * 2 * _HEIGHT
+    fitting = (name for name, size in _SIZES.items() if _lines(content, name) * size * _LINES[name] <= room)
     return next(fitting, list(_SIZES)[-1])
 
 
