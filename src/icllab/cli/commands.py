@@ -342,6 +342,44 @@ def report(*names: Claims, to: File = Path("report.html"), options: Folders = FO
 
 
 @app.command(sort_key=10)
+def certify(
+    claim: Claim,
+    /,
+    *,
+    to: Annotated[
+        Path, Parameter(name=["--to", "-o"], help="The file: .html, with .json beside it; or .json alone.")
+    ] = Path("certificate.html"),
+    size: Annotated[Size | None, Parameter(help="The size to certify; the largest there unless said.")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Certify the results kept there; the data of the claim's record unless said.")
+    ] = None,
+    claims: ClaimsFolder = None,
+    options: Common = COMMON,
+) -> Report:
+    """Write a claim's evidence as one file that prints on two pages: numbers, controls, digests, checklists."""
+    from icllab.cli import certifying
+
+    return certifying.certify(claim, to=to, size=size, out=out, claims=claims)
+
+
+@app.command(sort_key=11)
+def verify(
+    file: Annotated[Path, Parameter(help="The JSON file of a certificate.")],
+    /,
+    *,
+    rerun: Annotated[
+        str | None, Parameter(help="Measure a random part of the cells again, such as 5%; at least one.")
+    ] = None,
+    key: Annotated[int | None, _whole("Key of that sample; drawn by the system unless said.")] = None,
+    options: Folders = FOLDERS,
+) -> Report:
+    """Compute a certificate again from the data that it names: what agrees, what differs, what nobody can check."""
+    from icllab.cli import certifying
+
+    return certifying.verify(file, rerun=rerun, key=key, out=options.out, claims=options.claims)
+
+
+@app.command(sort_key=12)
 def export(
     results: Results,
     /,
@@ -360,7 +398,7 @@ def export(
     return reading.export(results, options, to=to, format=format, force=force)
 
 
-@app.command(sort_key=11)
+@app.command(sort_key=13)
 def arena(
     table: Annotated[
         str | None,
@@ -382,15 +420,23 @@ def arena(
     return scoring.arena(table, theories, register)
 
 
-@app.command(sort_key=12)
-def doctor(*, options: Folders = FOLDERS) -> Report:
-    """Examine the installation: versions, devices, disk."""
-    from icllab.cli import environment
+@app.command(sort_key=14)
+def cost(claim: Claim, /, *, options: Sweep = SWEEP) -> Report:
+    """Estimate core-hours, memory and disk of a run, from the record and ten seconds of measuring here."""
+    from icllab.cli import submitting
 
-    return environment.examine(options.out)
+    return submitting.cost(claim, options)
 
 
-@app.command(sort_key=13)
+@app.command(sort_key=15)
+def submit(claim: Claim, /, *, options: Batch = Batch()) -> Report:
+    """Run a claim as jobs of a batch system, which are queued again when they are preempted."""
+    from icllab.cli import submitting
+
+    return submitting.submit(claim, options)
+
+
+@app.command(sort_key=16)
 def new(
     name: Annotated[str, Parameter(help="subject/finding: the folder that is written below this one.")],
     /,
@@ -407,7 +453,7 @@ def new(
     return authoring.new(name, template)
 
 
-@app.command(sort_key=14)
+@app.command(sort_key=17)
 def conform(
     folder: Annotated[Path, Parameter(help="The folder of a claim of your own: its code runs.")],
     /,
@@ -421,7 +467,7 @@ def conform(
     return authoring.conform(folder, badge)
 
 
-@app.command(sort_key=15)
+@app.command(sort_key=18)
 def add(
     folder: Annotated[Path, Parameter(help="A folder with claims: <subject>/<finding>/claim.py.")],
     /,
@@ -435,17 +481,9 @@ def add(
     return authoring.add(folder, remove=remove)
 
 
-@app.command(sort_key=13)
-def cost(claim: Claim, /, *, options: Sweep = SWEEP) -> Report:
-    """Estimate core-hours, memory and disk of a run, from the record and ten seconds of measuring here."""
-    from icllab.cli import submitting
+@app.command(sort_key=19)
+def doctor(*, options: Folders = FOLDERS) -> Report:
+    """Examine the installation: versions, devices, disk."""
+    from icllab.cli import environment
 
-    return submitting.cost(claim, options)
-
-
-@app.command(sort_key=14)
-def submit(claim: Claim, /, *, options: Batch = Batch()) -> Report:
-    """Run a claim as jobs of a batch system, which are queued again when they are preempted."""
-    from icllab.cli import submitting
-
-    return submitting.submit(claim, options)
+    return environment.examine(options.out)

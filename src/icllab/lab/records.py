@@ -35,7 +35,7 @@ ROUNDING = 1e-10
 RHAT = 0.01
 _ERRORS = ("_error", "_mcse")
 _UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse it
-_DIGITS = 6
+DIGITS = 6
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
 _ATTRIBUTES = ("claim", "sources", "configuration", "precision", "key", "names", *_ORIGIN.values(), "device", "machine")
 
@@ -169,7 +169,7 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     entry = {
         **{name: dataset.attrs[attribute] for name, attribute in _ORIGIN.items()},
         "measure": claim.version,
-        "machine": ", ".join(_phrase(dataset.attrs[name]) for name in ("device", "machine")),
+        "machine": ", ".join(phrase(dataset.attrs[name]) for name in ("device", "machine")),
         "seconds": round(float(dataset.attrs["seconds"]), 1),
         **{name: round(float(dataset.attrs[name]), 1) for name in ("cpu_seconds",) if name in dataset.attrs},
         **{name: round(float(dataset.attrs[name])) for name in ("peak_bytes",) if name in dataset.attrs},
@@ -188,7 +188,7 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     return path
 
 
-def _phrase(text: str) -> str:
+def phrase(text: str) -> str:
     """An attribute in words; cells of several machines have a JSON list of them."""
     return " and ".join(json.loads(text)) if text.startswith("[") else text
 
@@ -212,7 +212,7 @@ def judge_again(claim: Claim, folder: Any = None) -> None:
                 failing = [finding.id for finding in under.findings if finding.outcome == "fails"]
                 entry_origin = {n: v for n, v in entries.get(name, {}).items() if n not in ("verdict", "fails")}
                 controls[name] = {"verdict": under.outcome.value, **entry_origin, "fails": failing}
-        findings = [_plain(finding) for finding in verdict.findings]
+        findings = [plain_finding(finding) for finding in verdict.findings]
         record[size] = {"verdict": verdict.outcome.value, **origin, "findings": findings, "controls": controls}
     _write_entries(claim, record, folder)
 
@@ -358,14 +358,16 @@ def _bounds(name: str, golden: "xr.Dataset") -> "xr.DataArray":
     return xr.where(bounds > abs(mean) / 2, bounds, abs(mean) / 2) if name.endswith(_ERRORS) else bounds
 
 
-def _plain(finding: "Finding") -> dict[str, Any]:
+def plain_finding(finding: "Finding") -> dict[str, Any]:
+    """A finding as a record has it."""
     numbers = ("predicted", "measured", "standard_error", "tolerance")
-    values = {name: _rounded(getattr(finding, name)) for name in numbers}
+    values = {name: rounded(getattr(finding, name)) for name in numbers}
     return {"id": finding.id, "what": finding.what, **values, "outcome": finding.outcome.value, "about": finding.about}
 
 
-def _rounded(value: float) -> float | str:
-    return float(f"{value:.{_DIGITS}g}") if abs(value) < float("inf") else str(value)
+def rounded(value: float) -> float | str:
+    """A number to six digits, as records state it."""
+    return float(f"{value:.{DIGITS}g}") if abs(value) < float("inf") else str(value)
 
 
 @dataclass(frozen=True)

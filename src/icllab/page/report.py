@@ -109,19 +109,24 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
     return Section(card, tuple(runs), path.read_bytes() if path else None, symbols=symbols)
 
 
-def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
-    """The text of the file; ``pdfs`` are the names of the figures beside it."""
-    style = Html((_STATIC / "cards.css").read_text("utf-8") + _COLOURS)
+def document(title: str, style: str, body: Sequence[str]) -> str:
+    """A page as one file: the style sheet is inside, and the policy of the page lets nothing be loaded."""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    title = sections[0].card.claim if len(sections) == 1 else f"{len(sections)} claims"
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", f"icl-lab: {title}"),
-        tag("style", style),
+        tag("style", Html(style)),
     ]
+    page = tag("html", tag("head", *head), tag("body", *body), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
+    """The text of the file; ``pdfs`` are the names of the figures beside it."""
+    title = sections[0].card.claim if len(sections) == 1 else f"{len(sections)} claims"
     names = [*pdfs, *[None] * len(sections)]
     day, commit = datetime.datetime.now(datetime.UTC).date().isoformat(), provenance.commit()
     origin = f"Made on {day} by icl-lab {icllab.__version__}" + (f", commit {commit[:12]}." if commit else ".")
@@ -132,8 +137,7 @@ def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
     body.append(tag("h2", "References"))
     sources = {source.key: source for section in sections for source in section.card.sources}
     body.append(tag("ul", *(tag("li", sources[key].text) for key in sorted(sources))))
-    page = tag("html", tag("head", *head), tag("body", *body), lang="en")
-    return f"<!doctype html>\n{page}\n"
+    return document(title, (_STATIC / "cards.css").read_text("utf-8") + _COLOURS, body)
 
 
 def _overview(sections: Sequence[Section]) -> Html:

@@ -1,0 +1,129 @@
+"""A certificate: what a claim says, what was measured, and on what that rests, as plain data with a digest.
+
+``assemble`` computes every number from data that are there; :mod:`icllab.lab.verification` does so again and compares.
+Sections, in order: the claim and its verdict (``statement``, ``verdict``), every finding, every control and the
+findings that it falsifies, power, the grid with key and seeds, origin and cost of the measurement, digests of data and
+sources, the answers to checklists, and who issued it.
+"""
+
+import datetime
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import icllab
+from icllab.core.errors import InputError, expected
+from icllab.core.files import disk_faults
+from icllab.core.spelling import strict
+from icllab.lab import checklists, evidence, power, provenance, records, source_files
+from icllab.lab.basis import Basis
+from icllab.lab.evidence import NUMBERS
+from icllab.lab.outcomes import counts
+
+SCHEMA = "icl-certificate/1"
+LARGEST = 20_000_000
+"""Bytes of a certificate that is read."""
+
+
+def certificate(basis: Basis) -> dict[str, Any]:
+    """The certificate of data, with its digest; numbers of findings have six digits, as in a record."""
+    content = assemble(basis)
+    findings = {id: row | {n: records.rounded(row[n]) for n in NUMBERS} for id, row in content["findings"].items()}
+    return sealed(content | {"findings": findings, "issued": issued()})
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain content with the digest of all that it says."""
+    plain = {name: value for name, value in strict(content).items() if name != "digest"}
+    return {**plain, "digest": content_digest(plain)}
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the content but its ``digest``: names sorted, numbers in their shortest spelling, no spaces."""
+    plain = {name: value for name, value in content.items() if name != "digest"}
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def as_bytes(content: Mapping[str, Any]) -> bytes:
+    """The JSON file of a certificate."""
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def assemble(basis: Basis) -> dict[str, Any]:
+    """All that can be computed from the data and the sources that are here; numbers unrounded."""
+    claim, files = basis.claim, source_files.source_files(basis.name, basis.folder)
+    grounds = evidence.from_entry(basis) if basis.origin == "entry" else evidence.from_data(basis)
+    content = {
+        "schema": SCHEMA,
+        "claim": basis.name,
+        "size": basis.size,
+        "origin": basis.origin,
+        "statement": {
+            "title": claim.title,
+            "sentence": claim.sentence,
+            "conditions": claim.conditions,
+            "sources": {key: claim.reference(key).text for key in claim.sources},
+        },
+        "verdict": grounds.verdict,
+        "counts": counts(grounds.findings.values()),
+        "notes": grounds.notes,
+        "findings": grounds.findings,
+        "controls": grounds.controls,
+        "power": power.power_of(basis.name, source_files.names_used(files.values())),
+        "design": grounds.design,
+        "measurement": grounds.measurement,
+        "digests": {"data": grounds.data, "sources": source_files.digests(files)},
+    }
+    return {**content, "checklists": checklists.answers(content)}
+
+
+def issued() -> dict[str, Any]:
+    """Who issues a certificate: this installation, now."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "package": icllab.__version__,
+        "commit": provenance.commit(),
+        "python": platform.python_version(),
+    }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A certificate from its file, read strictly; whether its content is true is for ``verify``.
+
+    Raises:
+        InputError: The file is no certificate of this schema.
+    """
+    with disk_faults(f"cannot read {path}", "nothing was changed"):
+        if not path.is_file():
+            raise InputError(f"{path}: expected a certificate, got {'a folder' if path.is_dir() else 'no file'}")
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise InputError(f"{path}: expected a certificate of at most {LARGEST} bytes, got {size}")
+        text = path.read_bytes()
+    try:
+        content = json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: expected strict JSON, got {type(error).__name__}: {error}") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
+        raise expected(str(path), f"a certificate of schema {SCHEMA!r}", schema, "`icl certify CLAIM` writes one")
+    for name, kind in (("claim", str), ("size", str), ("origin", str), ("digest", str)):
+        if not isinstance(content.get(name), kind):
+            raise expected(f"{path}: {name}", "text", content.get(name))
+    return content
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object without a name that stands in it twice: readers differ in which of the two they take."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name twice in one object")
+    return table
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"the constant {constant}")

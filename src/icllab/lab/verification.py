@@ -1,0 +1,216 @@
+"""Verification of a certificate: all of it is computed again from the data that it names, and compared.
+
+An edit of the file shows in its digest. An edit under a new digest shows where the content is computed again. What
+nobody can compute again, such as the date, is compared with what the record or the results state, and is listed as not
+checked: who can edit both can state what they like.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import icllab
+from icllab.core.errors import CellsMissing, IclError, InputError, expected
+from icllab.core.files import DamagedFile
+from icllab.core.spelling import strict
+from icllab.lab import certificate, provenance, records
+from icllab.lab.basis import Basis, basis_of
+from icllab.lab.evidence import NUMBERS
+from icllab.lab.job import OUT
+from icllab.lab.outcomes import Outcome
+from icllab.lab.rerun import Rerun, rerun
+
+Place: TypeAlias = tuple[str, ...]
+"""Names on the way to a leaf of a certificate."""
+_ABSENT = object()
+_WORDS = {
+    ("statement",): "sentence and conditions",
+    ("verdict",): "verdict",
+    ("findings",): "{} findings",
+    ("controls",): "{} controls",
+    ("power",): "power",
+    ("design",): "key, seeds and settings",
+    ("digests", "data"): "digests of data ({})",
+    ("digests", "sources"): "digests of sources ({})",
+    ("checklists",): "checklists",
+}
+"""What the parts of a certificate are called that are computed again, with the number of their entries."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a certificate and the data that it names say of each other.
+
+    Attributes:
+        claim: The claim that the certificate names.
+        verdict: The verdict that was computed again; None where it could not be.
+        agrees: What agrees, in a few words each.
+        differs: What differs, each with what is stated and what was computed.
+        unchecked: What could not be checked.
+        rerun: The cells that were measured again; None where none were.
+        fault: 4 or 3 where cells could not be measured again, 3 where they cannot be told from the data; else 0.
+    """
+
+    claim: str
+    verdict: str | None
+    agrees: tuple[str, ...]
+    differs: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    rerun: Rerun | None = None
+    fault: int = 0
+
+    @property
+    def exit_status(self) -> int:
+        """1 where anything differs; then 4 or 3 where something could not be done; else that of the verdict."""
+        if self.differs:
+            return 1
+        return self.fault or (3 if self.verdict is None else Outcome(self.verdict).exit_status)
+
+    @property
+    def line(self) -> str:
+        """The whole in one line."""
+        differs = f"{self.differs[0]}{_more(len(self.differs) - 1)}" if self.differs else "nothing"
+        parts = ("agrees: " + (", ".join(self.agrees) or "nothing"), f"differs: {differs}")
+        return "; ".join([*parts, "not checked: " + (", ".join(self.unchecked) or "nothing")])
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count else ""
+
+
+def verify(
+    path: Path,
+    *,
+    out: str | Path = OUT,
+    folder: str | Path | None = None,
+    fraction: float | None = None,
+    key: int | None = None,
+) -> Verification:
+    """Compute a certificate again and compare.
+
+    Args:
+        path: Its JSON file.
+        out: Where results are kept, for a certificate of results.
+        folder: A folder with the user's claims.
+        fraction: Part of the cells that are measured again; None: none.
+        key: Key of the sample of these cells.
+
+    Raises:
+        InputError: The file is no certificate; or it is whole, and its claim or size is not known here.
+    """
+    stated = certificate.read(path)
+    sound = stated["digest"] == certificate.content_digest(stated)
+    agrees = ["its digest"] if sound else []
+    differs = [] if sound else ["the digest of the file is not that of its content: it was edited"]
+    try:
+        basis = _basis(stated, out, folder)
+        computed = certificate.assemble(basis)
+    except DamagedFile as error:
+        return Verification(stated["claim"], None, tuple(agrees), (*differs, f"data: {error}"), ("all else",))
+    except (InputError, CellsMissing) as error:
+        if isinstance(error, InputError) and sound:
+            raise
+        return Verification(stated["claim"], None, tuple(agrees), tuple(differs), (f"all else ({error})",))
+    changes = list(differences(stated, computed))
+    other_version = foreign(stated)
+    checked = [change for change in changes if not (other_version and change[0][0] == "checklists")]
+    differs += [_text(*change) for change in checked]
+    agrees += _agreeing(changes, computed, basis)
+    unchecked, fault, cells = _unchecked(changes, basis, other_version), 0, None
+    verdict = computed["verdict"] if basis.origin != "entry" else None
+    if fraction is not None:
+        try:
+            cells = rerun(basis, fraction, key or 0)
+        except IclError as error:
+            unchecked.append(f"cells measured again ({error})")
+            fault = 4 if error.exit_status == 4 else 3
+        else:
+            differs += cells.differs
+            unchecked += [f"cannot be told from rounding: {text}" for text in cells.doubtful]
+            fault = 3 if cells.doubtful else 0
+            agrees += [] if cells.differs else [_cells(cells)]
+    return Verification(basis.name, verdict, tuple(agrees), tuple(differs), tuple(unchecked), cells, fault)
+
+
+def _basis(stated: Mapping[str, Any], out: str | Path, folder: str | Path | None) -> Basis:
+    if stated["origin"] not in ("record", "entry", "results"):
+        raise expected("origin", "record, entry or results", stated["origin"])
+    return basis_of(stated["claim"], stated["size"], out=out if stated["origin"] == "results" else None, folder=folder)
+
+
+def differences(stated: Any, computed: Any, at: Place = ()) -> Iterator[tuple[Place, Any, Any]]:
+    """Path, stated and computed value of every leaf that differs; who issued the file, and its digest, are no leaves.
+
+    A number of a finding is stated to six digits: either neighbour is right where the number computed is between both.
+    """
+    if isinstance(stated, Mapping) and isinstance(computed, Mapping):
+        for name in dict.fromkeys((*computed, *stated)):
+            if at or name not in ("issued", "digest"):
+                yield from differences(stated.get(name, _ABSENT), computed.get(name, _ABSENT), (*at, str(name)))
+    elif not _same(stated, computed, at):
+        yield at, stated, computed
+
+
+def _same(stated: Any, computed: Any, at: Place) -> bool:
+    if at[0] == "findings" and at[-1] in NUMBERS and isinstance(computed, float):
+        near = [records.rounded(computed * (1 + change)) for change in (0.0, 1e-9, -1e-9)]
+        return not isinstance(stated, bool) and any(stated == number for number in near)
+    computed = strict(computed) if computed is not _ABSENT else computed
+    return isinstance(stated, bool) == isinstance(computed, bool) and stated == computed
+
+
+def _text(at: Place, stated: Any, computed: Any) -> str:
+    words = ["absent" if value is _ABSENT else _short(strict(value)) for value in (stated, computed)]
+    return f"{'/'.join(at)} is {words[0]}, computed: {words[1]}"
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 70 else f"{text[:67]}..."
+
+
+def _agreeing(changes: list[tuple[Place, Any, Any]], computed: Mapping[str, Any], basis: Basis) -> list[str]:
+    """Names of the parts in which nothing differs; of a record without data, the numbers are as it states them."""
+    words = []
+    for part, text in _WORDS.items():
+        value: Any = computed
+        for name in part:
+            value = value[name]
+        if value and not any(at[: len(part)] == part for at, _, _ in changes):
+            words.append(text.format(len(value)))
+    if basis.origin == "entry":
+        stated = ("findings", "controls")
+        words = [f"{word} (as the record states)" if word.endswith(stated) else word for word in words]
+    return words
+
+
+def _unchecked(changes: list[tuple[Place, Any, Any]], basis: Basis, other_version: str) -> list[str]:
+    """What cannot be computed again; what the data state as the certificate does is named as such."""
+    kept = "record" if basis.out is None else "results"
+    words = [f"machine, hours, date, commit and versions of the measurement (the {kept} states the same)"]
+    if any(at[0] == "measurement" for at, _, _ in changes):
+        words = ["machine, hours, date, commit and versions of the measurement"]
+    words.append("who issued it and when")
+    if basis.origin == "entry":
+        words.append("every number (the record keeps no data)")
+    if other_version:
+        words.append(other_version)
+    return words
+
+
+def foreign(stated: Mapping[str, Any]) -> str:
+    """Words on another version of the library than the certificate's; empty where it is this one."""
+    issuer = stated.get("issued")
+    issuer = issuer if isinstance(issuer, Mapping) else {}
+    here = {"package": icllab.__version__, "commit": provenance.commit()}
+    if all(issuer.get(name) == value for name, value in here.items()):
+        return ""
+    texts = [f"icl-lab {by.get('package')} {str(by.get('commit'))[:12]}".strip() for by in (issuer, here)]
+    return f"words of its checklists (of {texts[0]}; this is {texts[1]})"
+
+
+def _cells(cells: Rerun) -> str:
+    precision = f", all within {cells.largest:.1g} of their scale" if not cells.moved else ""
+    moved = f", {len(cells.moved)} quantities as far apart as rounding moves them" if cells.moved else ""
+    return f"{len(cells.cells)} of {cells.total} cells measured again ({cells.numbers} numbers{precision}{moved})"

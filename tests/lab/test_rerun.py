@@ -1,0 +1,137 @@
+"""Cells measured again: a changed number is found, and the rounding of another machine is not accused."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from faults.processes import CLAIM, CLAIMS, STORE, finished_run
+
+from icllab.core.errors import InputError
+from icllab.lab import certificate, rerun, results, verification
+from icllab.lab.basis import Basis, basis_of
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Results of the toy claim."""
+    return finished_run(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture
+def basis(finished, tmp_path):
+    """A copy of them, for a test to change."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return basis_of(CLAIM, out=tmp_path, folder=CLAIMS)
+
+
+def change_number(basis, factor):
+    """Change the second seed's number at dim 8, with the checksum made right."""
+    path = Path(basis.out) / STORE / "cells" / "dim=8.nc"
+    dataset = results.from_bytes(path.read_bytes(), path)
+    dataset["icl_error"][{"seed": 1}] *= factor
+    path.write_bytes(results.to_bytes(dataset))
+
+
+def test_the_sample_is_the_verifiers(basis):
+    cells = basis.cells()
+    assert [cell["dim"] for cell in cells] == [2, 4, 8, 16, 32]
+    assert [len(rerun.drawn(cells, part, key=0)) for part in (1e-9, 0.2, 0.21, 1.0)] == [1, 1, 2, 5]
+    assert rerun.drawn(cells, 0.4, key=5) == rerun.drawn(cells, 0.4, key=5)
+    samples = [rerun.drawn(cells, 0.01, key)[0]["dim"] for key in range(40)]
+    assert set(samples) == {2, 4, 8, 16, 32}
+    for fraction in (0.0, 1.5):
+        with pytest.raises(InputError, match="at most 100%"):
+            rerun.drawn(cells, fraction, key=0)
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(1.1, "differs"), (1.003, "doubtful"), (1.00001, None)])
+def test_a_changed_number_is_found_where_its_cell_is_sampled(factor, kind, basis, tmp_path):
+    """The digests of the data and of the certificate are right again: only the measurement tells."""
+    change_number(basis, factor)
+    file = tmp_path / "c.json"
+    file.write_bytes(certificate.as_bytes(certificate.certificate(basis)))
+    options = {"out": basis.out, "folder": CLAIMS}
+    assert verification.verify(file, **options).exit_status == 0
+    cells = basis.cells()
+    with_it, elsewhere = (
+        next(key for key in range(40) if ({"dim": 8} in rerun.drawn(cells, 0.2, key)) == wanted)
+        for wanted in (True, False)
+    )
+    result = verification.verify(file, **options, fraction=0.2, key=with_it)
+    assert (result.rerun.cells, result.rerun.total, result.rerun.numbers) == (("dim=8",), 5, 6)
+    assert result.exit_status == {"differs": 1, "doubtful": 3, None: 0}[kind]
+    for name in ("differs", "doubtful"):
+        lines = getattr(result.rerun, name)
+        assert len(lines) == (name == kind)
+        assert all(line.startswith("icl_error at dim=8: 1 of 6 numbers, the worst") for line in lines)
+    assert verification.verify(file, **options, fraction=0.2, key=elsewhere).exit_status == 0
+
+
+def measurements(monkeypatch, stored, now, again):
+    """Three measurements of one cell: the data, and what two compilations measure."""
+    answers = iter([(stored, now), (stored, again)])
+    monkeypatch.setattr(rerun, "_parts", lambda *arguments: next(answers))
+    return rerun._compared(Basis("a/b", "small"), stored, {"dim": 4})
+
+
+def dataset(values, **more):
+    return xr.Dataset({"loss": (("seed", "step"), values), **more})
+
+
+def test_what_rounding_moves_is_not_accused(monkeypatch):
+    rng = np.random.default_rng(0)
+    stored = rng.normal(1, 0.1, (8, 5))
+    now, again = stored.copy(), stored.copy()
+    now[3], again[5] = now[3] + 0.05, again[5] + 0.03  # of chaotic training each machine has its own seeds
+    comparison = measurements(monkeypatch, dataset(stored), dataset(now), dataset(again))
+    assert (comparison.differs, comparison.doubtful, len(comparison.moved)) == ([], [], 1)
+    assert "5 of 40 numbers" in comparison.moved[0]
+    # A time that is reached on one machine and not on the other.
+    now[2, 1], again[4, 2] = np.nan, np.nan
+    assert measurements(monkeypatch, dataset(stored), dataset(now), dataset(again)).differs == []
+    # Without other seeds that move, the same gaps are no rounding.
+    accused = measurements(monkeypatch, dataset(stored), dataset(now), dataset(now))
+    assert (len(accused.differs), accused.moved) == (1, [])
+
+
+def test_rounding_excuses_no_mean_that_is_another(monkeypatch):
+    rng = np.random.default_rng(0)
+    stored = rng.normal(1, 0.1, (8, 5))
+    again = stored.copy()
+    again[5] += 0.03
+    shifted = measurements(monkeypatch, dataset(stored), dataset(stored + 0.3), dataset(again + 0.3))
+    assert len(shifted.differs) == 1
+    # A quantity that does not move is judged by itself, whatever moves beside it.
+    still, changed = (("seed",), np.arange(8.0)), (("seed",), np.where(np.arange(8) == 2, 2.2, np.arange(8)))
+    parts = (dataset(stored, rate=still), dataset(stored, rate=changed), dataset(again, rate=changed))
+    beside = measurements(monkeypatch, *parts)
+    assert len(beside.differs) == 1
+    assert beside.differs[0].startswith("rate at dim=4: 1 of 8 numbers, the worst 2 in the data and 2.2 now")
+
+
+def test_outputs_keep_the_order_of_the_grid(monkeypatch):
+    """A Dataset sorts its axes; a measurement may know the values of its outputs by their places."""
+    jobs = []
+
+    def measure(job):
+        jobs.append(job)
+        raise InterruptedError
+
+    monkeypatch.setattr(rerun, "measure", measure)
+    basis = basis_of("routing/blind_detection")
+    with pytest.raises(InterruptedError):
+        rerun.rerun(basis, 0.1, key=0)
+    series = basis.grids()[0].traced["series"]
+    assert jobs[0].block["series"] == series != tuple(basis.measured()[0]["series"].values)
+    assert jobs[0].request.placement.precision == basis.claim.precision
+
+
+def test_other_optimisations_end_with_the_comparison():
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    with rerun._other_compilation():
+        assert jax.config.read("jax_disable_most_optimizations") is not before
+    assert jax.config.read("jax_disable_most_optimizations") is before
