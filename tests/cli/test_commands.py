@@ -74,7 +74,7 @@ def test_completion_knows_commands_claims_and_formulas(icl):
 def test_completion_installs(tmp_path, icl):
     script = tmp_path / "icl.bash"
     assert icl("--install-completion", "--shell", "bash", "--output", script)[0] == 0
-    assert "double_descent" not in script.read_text()  # asked for, not baked in
+    assert "asymptotics/double_descent" not in script.read_text()  # asked for, not baked in
     assert all(name in script.read_text() for name in ("doctor", "--scheduler", "smoke"))
 
 
