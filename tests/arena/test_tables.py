@@ -1,5 +1,6 @@
 """The tables that ship: complete records, registered theories, and what single theories state."""
 
+import hashlib
 import importlib.util
 from pathlib import Path
 
@@ -28,6 +29,26 @@ def test_every_theory_has_a_score(table):
     assert all(row.late == phenomenon.published for row in rows)
     assert len({row.title for row in rows}) == len(rows)
     assert sum(row.null for row in rows) == 3
+
+
+def test_helpers_are_the_files_that_theories_share():
+    """They were not digested at first, and an edit of them would have gone unnoticed."""
+    odds, rotated, nulls = (
+        hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (
+            registry.folder("task_threshold") / "theories" / "_odds.py",
+            registry.folder("depth_error") / "theories" / "rotated_limit.py",
+            registry.NULLS / "__init__.py",
+        )
+    )
+    helpers = {f"{at}/{name}": x.helpers for at in registry.tables() for name, x in registry.theories(at).items()}
+    shared = {
+        f"task_threshold/{name}": [odds] for name in ("boundary", "free_energy", "pool_alone", "posterior", "race")
+    }
+    shared |= {f"{at}/{name}": [nulls] for at in registry.tables() for name in ("nearest_neighbour", "power_law")}
+    assert {name: files for name, files in helpers.items() if files} == shared | {
+        "depth_error/corrected_limit": [rotated]
+    }
 
 
 def test_times_of_censored_training_are_its_end():
