@@ -1,23 +1,29 @@
-"""Write docs/papers.md: which statements of which paper are tested by which claim. Made anew at each build.
+"""Write docs/papers.md: which statements of which paper are tested by which claim or theory. Made anew at each build.
 
 What is said of a paper is in ``docs/papers.toml``, by the keys of ``references.bib``. A row of it has
 
 - ``says``: a statement or a figure of the paper, and ``where``: its place there, for those that were read;
-- ``claims``: the claims that test it; none where nothing does yet;
-- ``differs``: where the claims or their results differ from the paper, and why.
+- ``claims``: the claims that test it, and ``theories``: the theories ``TABLE/NAME`` of the arena that state it; none
+  where nothing does yet;
+- ``differs``: where claims, theories or their results differ from the paper, and why.
 
-A key that is no source of any claim and a claim that is not there are errors.
+A key that is no source of any claim or table, and a claim or theory that is not there, are errors.
 """
 
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from make_gallery import badge, command, escaped, link
+from make_gallery import badge, command, escaped, link, slug
 
+from icllab import arena
+from icllab.arena import Score
+from icllab.arena import registry as tables
 from icllab.core.errors import InputError, unknown
+from icllab.core.sources import Reference, reference
 from icllab.lab import records, registry
 from icllab.lab.records import Card
 
@@ -29,13 +35,41 @@ _HEAD = """:header-rows: 1
 * - In the paper
   - Tested by
   - Where we differ"""
-_ROW = {"where", "says", "claims", "differs"}
+_ROW = {"where", "says", "claims", "theories", "differs"}
 
 
-def read(path: Path, known: Mapping[str, Card]) -> dict[str, dict[str, Any]]:
-    """What ``papers.toml`` says of each paper; a name that it does not know the meaning of is refused."""
+def table_sources() -> dict[str, list[Reference]]:
+    """Table of the arena -> the papers that its theories are from."""
+    return {table: [reference(key) for key in tables.phenomenon(table).sources] for table in tables.tables()}
+
+
+def theory_scores() -> dict[str, Score]:
+    """``TABLE/THEORY`` -> its score, null theories left out."""
+    rows = {table: arena.score_theories(table) for table in tables.tables()}
+    return {f"{table}/{row.theory}": row for table, scores in rows.items() for row in scores if not row.null}
+
+
+def theory_names() -> list[str]:
+    """``TABLE/THEORY`` of the theories that are not null."""
+    return [f"{at}/{name}" for at in tables.tables() for name, theory in tables.theories(at).items() if not theory.null]
+
+
+def read(
+    path: Path,
+    known: Mapping[str, Card],
+    theories: Collection[str] = (),
+    sources: Mapping[str, Sequence[Reference]] = MappingProxyType({}),
+) -> dict[str, dict[str, Any]]:
+    """What ``papers.toml`` says of each paper; a name that it does not know the meaning of is refused.
+
+    Args:
+        path: The file.
+        known: Claims by name.
+        theories: Names ``TABLE/THEORY`` of the arena.
+        sources: Papers of each table of the arena.
+    """
     found = tomllib.loads(path.read_text("utf-8"))
-    cited = {source.key for card in known.values() for source in card.sources}
+    cited = _cited(known, sources)
     for key, paper in found.items():
         if key not in cited:
             raise unknown(f"source in {path.name}", key, cited)
@@ -47,36 +81,51 @@ def read(path: Path, known: Mapping[str, Card]) -> dict[str, dict[str, Any]]:
             for claim in row.get("claims", ()):
                 if claim not in known:
                     raise unknown(f"claim of {key} in {path.name}", claim, known)
+            for theory in row.get("theories", ()):
+                if theory not in theories:
+                    raise unknown(f"theory of {key} in {path.name}", theory, theories)
     return found
 
 
-def page(papers: Mapping[str, Mapping[str, Any]], known: Mapping[str, Card]) -> str:
-    """The text of the index."""
+def _cited(known: Mapping[str, Card], sources: Mapping[str, Sequence[Reference]]) -> dict[str, Reference]:
+    """Key -> paper, of all claims and tables."""
+    papers = [source for card in known.values() for source in card.sources]
+    return {source.key: source for source in [*papers, *(paper for table in sources.values() for paper in table)]}
+
+
+def page(
+    papers: Mapping[str, Mapping[str, Any]],
+    known: Mapping[str, Card],
+    scores: Mapping[str, Score] = MappingProxyType({}),
+    sources: Mapping[str, Sequence[Reference]] = MappingProxyType({}),
+) -> str:
+    """The text of the index, with the verdicts of claims and the ``scores`` of theories."""
     rows = [row for paper in papers.values() for row in paper["row"]]
-    tested = sum(bool(row.get("claims")) for row in rows)
+    tested = sum(bool(row.get("claims") or row.get("theories")) for row in rows)
     parts = [
         "# Claims by paper",
-        f"{len(papers)} sources, and {len(rows)} of their statements: {tested} are tested by a claim, the others not\n"
-        "yet. A verdict is that of the claim's [record](gallery.md) and about the claim: where this differs from the\n"
-        "paper stands beside it. A place in a paper is named where it has been read, and left out elsewhere. Made\n"
-        "from `docs/papers.toml` and the records by `docs/make_papers.py`.",
+        f"{len(papers)} sources, and {len(rows)} of their statements: {tested} are tested by a claim, or by a theory\n"
+        "of [the arena](arena.md), the others not yet. A verdict is that of the claim's [record](gallery.md) and\n"
+        "about the claim: where this differs from the paper stands beside it. A theory is said to beat null theories,\n"
+        "which know nothing of the subject, on cells that it was not fitted to. A place in a paper is named where it\n"
+        "has been read, and left out elsewhere. Made from `docs/papers.toml` and the records by\n"
+        "`docs/make_papers.py`.",
     ]
-    cited = {source.key: source for card in known.values() for source in card.sources}
+    cited = _cited(known, sources)
     for key, paper in sorted(papers.items(), key=lambda paper: paper[0].lower()):
         parts += [f"## {escaped(cited[key].short)}, {key}", escaped(cited[key].text)]
         if "note" in paper:
             parts.append(escaped(paper["note"]))
-        head = (
-            ":header-rows: 1\n:widths: 36 32 32\n:class: papers\n\n* - In the paper\n  - Tested by\n  - Where we differ"
-        )
-        table = "\n".join(_row(row, known) for row in paper["row"])
-        parts.append(f"`````{{list-table}}\n{head}\n{table}\n`````")
+        table = "\n".join(_row(row, known, scores) for row in paper["row"])
+        parts.append(f"`````{{list-table}}\n{_HEAD}\n{table}\n`````")
     return "\n\n".join(parts) + "\n"
 
 
-def _row(row: Mapping[str, Any], known: Mapping[str, Card]) -> str:
+def _row(row: Mapping[str, Any], known: Mapping[str, Card], scores: Mapping[str, Score]) -> str:
     where = f"*{escaped(row['where'])}*: " if "where" in row else ""
-    tests = [_test(known[claim]) for claim in row.get("claims", ())] or ["not tested yet"]
+    tests = [_test(known[claim]) for claim in row.get("claims", ())]
+    tests += [_theory(name, scores[name]) for name in row.get("theories", ())]
+    tests = tests or ["not tested yet"]
     cells = [where + escaped(row["says"]), "\n\n".join(tests), escaped(row.get("differs", ""))]
     return "\n".join(("* - " if i == 0 else "  - ") + cell.replace("\n", "\n    ") for i, cell in enumerate(cells))
 
@@ -85,16 +134,35 @@ def _test(card: Card) -> str:
     return f"{link(card)} {badge(card)}\n\n`{command(card)}`"
 
 
-def missing(papers: Mapping[str, Mapping[str, Any]], known: Sequence[Card]) -> list[tuple[str, str]]:
-    """Sources that a claim cites and for which no row names it."""
-    named = {(key, claim) for key, paper in papers.items() for row in paper["row"] for claim in row.get("claims", ())}
-    return [(s.key, card.claim) for card in known for s in card.sources if (s.key, card.claim) not in named]
+def _theory(name: str, score: Score) -> str:
+    table, _, theory = name.partition("/")
+    count = {0: "no null theory", len(score.differences): "every null theory"}.get(
+        len(score.beats), f"{len(score.beats)} of {len(score.differences)} null theories"
+    )
+    verdict = score.refused or f"beats {count}" + ", registered late" * score.late
+    return f"[`{theory}`](arena.md#{slug(tables.title(table))}) {verdict}\n\n`icl arena {table}`"
+
+
+def missing(
+    papers: Mapping[str, Mapping[str, Any]],
+    known: Sequence[Card],
+    sources: Mapping[str, Sequence[Reference]] = MappingProxyType({}),
+) -> list[tuple[str, str]]:
+    """Sources that a claim or a table cites and for which no row names it."""
+    rows = [(key, row) for key, paper in papers.items() for row in paper["row"]]
+    named = {(key, claim) for key, row in rows for claim in row.get("claims", ())}
+    named |= {(key, theory.partition("/")[0]) for key, row in rows for theory in row.get("theories", ())}
+    cited = [(source.key, card.claim) for card in known for source in card.sources]
+    cited += [(source.key, table) for table, papers in sources.items() for source in papers]
+    return [pair for pair in cited if pair not in named]
 
 
 def write(docs: Path) -> None:
     """Write the page into ``docs``."""
     known = {claim: records.card(claim) for claim in registry.claims()}
-    (docs / "papers.md").write_text(page(read(docs / "papers.toml", known), known), "utf-8")
+    scores, sources = theory_scores(), table_sources()
+    papers = read(docs / "papers.toml", known, scores, sources)
+    (docs / "papers.md").write_text(page(papers, known, scores, sources), "utf-8")
 
 
 def main() -> int:

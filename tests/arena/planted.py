@@ -32,6 +32,22 @@ def fit(train):
 def predict(numbers, conditions):
     return predict_log_linear(numbers, columns(conditions))
 '''
+BORROWED = '''
+"""A wave along x, whose columns a helper has."""
+from icllab.arena import fit_log_linear, predict_log_linear
+from {package} import _wave
+
+def fit(train):
+    return fit_log_linear(train, _wave.columns(train))
+
+def predict(numbers, conditions):
+    return predict_log_linear(numbers, _wave.columns(conditions))
+'''
+HELPERS = {
+    "_wave": "def columns(cells):\n    from ._rate import RATE\n    import numpy as np\n"
+    "    return {'wave': np.cos(RATE * cells['x'].values)}\n",
+    "_rate": "RATE = 0.8\n",
+}
 SCALE, END = 0.3, 25.0  # standard deviation of the logarithm; the time at which values are censored
 
 

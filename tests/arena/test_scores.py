@@ -1,6 +1,8 @@
 """Scores say yes and no: of a planted phenomenon, of theories that have seen the held-out part, and of late ones."""
 
 import json
+import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -79,6 +81,63 @@ def test_a_theory_that_differs_from_the_registered_one_has_no_score(table, tmp_p
     assert row.refused == "changed since it was registered"
     assert np.isnan(row.log_score[0])
     assert "along_x" not in {score.theory for score in score_theories(copy)[:3]}  # those with a score come first
+
+
+@pytest.fixture
+def borrowed(tmp_path, monkeypatch):
+    """A registered table with a theory whose work is done by a helper, which has a helper itself."""
+    monkeypatch.syspath_prepend(tmp_path)
+    table = planted.table(tmp_path / "borrowed_waves", ("x",))
+    (table / "theories" / "borrowed.py").write_text(planted.BORROWED.format(package="borrowed_waves.theories"))
+    for name, source in planted.HELPERS.items():
+        (table / "theories" / f"{name}.py").write_text(source)
+    planted.measure(table, held_out=False)
+    registry.register(table)
+    planted.measure(table, held_out=True)
+    yield table
+    for name in [name for name in sys.modules if name.startswith("borrowed_waves")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", planted.HELPERS)
+def test_an_edit_of_a_helper_is_noticed(borrowed, name):
+    """Though the fit stays the same, and the theory's own file too."""
+    helper = borrowed / "theories" / f"{name}.py"
+    assert by_name(borrowed)["borrowed"].refused == ""
+    source = helper.read_bytes()
+    helper.write_bytes(source + b"# later\n")
+    rows = by_name(borrowed)
+    assert rows["borrowed"].refused == "what it imports changed since it was registered"
+    assert rows["along_x"].refused == ""
+    helper.write_bytes(source)
+    assert by_name(borrowed)["borrowed"].refused == ""
+
+
+def test_an_edited_helper_is_registered_anew_and_late(borrowed):
+    entry = registry.registered(borrowed)["borrowed"]
+    assert (len(entry["helpers"]), entry["late"]) == (2, False)
+    (borrowed / "theories" / "_rate.py").write_text("RATE = 0.8  # again\n")
+    assert registry.register(borrowed) == ["borrowed"]
+    row = by_name(borrowed)["borrowed"]
+    assert (row.refused, row.late) == ("", True)
+
+
+def test_what_was_registered_without_helpers_and_has_some_has_no_score(borrowed):
+    file = borrowed / "theories" / "registered.json"
+    entries = json.loads(file.read_text())
+    del entries["borrowed"]["helpers"], entries["along_x"]["helpers"]
+    file.write_text(json.dumps(entries))
+    rows = by_name(borrowed)
+    assert rows["borrowed"].refused == "what it imports changed since it was registered"
+    assert rows["along_x"].refused == ""
+
+
+def test_a_copy_of_a_table_imports_its_helpers_from_where_they_are(tmp_path):
+    """Theories of a copy name the helper of the table that ships: its digest is that of the code that runs."""
+    shutil.copytree(registry.folder("task_threshold"), tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "copy" / "theories" / "_odds.py").write_text("# is not imported\n")
+    theory, shipped = registry.theories(tmp_path / "copy")["race"], registry.theories("task_threshold")["race"]
+    assert theory.helpers == shipped.helpers != []
 
 
 def test_a_theory_that_was_fitted_to_the_held_out_part_has_no_score(table, tmp_path):

@@ -1,8 +1,11 @@
 """The tables that ship: complete records, registered theories, and what single theories state."""
 
+import hashlib
 import importlib.util
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from arena import planted
@@ -28,6 +31,26 @@ def test_every_theory_has_a_score(table):
     assert all(row.late == phenomenon.published for row in rows)
     assert len({row.title for row in rows}) == len(rows)
     assert sum(row.null for row in rows) == 3
+
+
+def test_helpers_are_the_files_that_theories_share():
+    """They were not digested at first, and an edit of them would have gone unnoticed."""
+    odds, rotated, nulls = (
+        hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (
+            registry.folder("task_threshold") / "theories" / "_odds.py",
+            registry.folder("depth_error") / "theories" / "rotated_limit.py",
+            registry.NULLS / "__init__.py",
+        )
+    )
+    helpers = {f"{at}/{name}": x.helpers for at in registry.tables() for name, x in registry.theories(at).items()}
+    shared = {
+        f"task_threshold/{name}": [odds] for name in ("boundary", "free_energy", "pool_alone", "posterior", "race")
+    }
+    shared |= {f"{at}/{name}": [nulls] for at in registry.tables() for name in ("nearest_neighbour", "power_law")}
+    assert {name: files for name, files in helpers.items() if files} == shared | {
+        "depth_error/corrected_limit": [rotated]
+    }
 
 
 def test_times_of_censored_training_are_its_end():
@@ -69,6 +92,31 @@ def test_weights_of_theories_are_half_at_their_thresholds():
     numbers = {"threshold": np.log(16), "width": 0.5, "scale": 1.0}
     assert location("task_threshold", "fixed_threshold", numbers, **cell) == np.log(0.5)
     assert location("task_threshold", "fixed_threshold", numbers, **cell | {"tasks": 64.0}) < np.log(0.1)
+    numbers = {"odds": [0.0, 0.0, np.log(487.2 / 0.08)], "scale": 1.0}  # gap and evidence are equal
+    np.testing.assert_allclose(location("task_threshold", "pool_evidence", numbers, **cell), np.log(0.5), atol=0.1)
+
+
+def test_the_evidence_of_a_pool_is_that_of_its_mixture():
+    """By the gradient of the mixture's likelihood, which autodiff has; its slope by ln N is Kd/2, or less."""
+    module = registry.theories("task_threshold")["pool_evidence"].predict.__globals__
+    evidence, steps = module["EVIDENCE"], np.array(module["STEPS"])
+    rng, values = np.random.default_rng(0), []
+
+    def likelihood(logits, counts):
+        return jax.nn.logsumexp(jax.nn.log_softmax(logits) @ counts) - jnp.log(2.0)
+
+    gradients = jax.jit(jax.vmap(jax.grad(likelihood), (None, 0)))
+    for _ in range(8):
+        urns = rng.dirichlet(np.ones(8), 2)
+        counts = rng.multinomial(32, urns[rng.integers(2, size=1500)])
+        rows = np.asarray(gradients(jnp.log(urns), jnp.asarray(counts, jnp.float32)), float).reshape(len(counts), -1)
+        values.append(np.linalg.slogdet(np.eye(16) + 64 * 50 * rows.T @ rows / len(rows))[1] / 2)
+    error = np.hypot(np.std(values, ddof=1) / 8**0.5, 0.7)  # that of the table is 0.7
+    assert abs(np.mean(values) - evidence[2][0]) < 3 * error < 4
+    slopes = {urns: np.diff(row) / np.diff(np.log(steps)) / (3.5 * urns) for urns, row in evidence.items()}
+    np.testing.assert_allclose(slopes[2], 1.0, atol=0.02)
+    assert all((np.diff(slope) > -0.03).all() and slope.min() > 0.9 and slope.max() < 1.02 for slope in slopes.values())
+    assert slopes[128][0] < 0.95
 
 
 def location(table, theory, numbers, **conditions):

@@ -2,8 +2,9 @@
 
 A table is a folder ``tables/NAME`` with a ``phenomenon.py``, a ``record.nc`` and a folder of theories. A theory is a
 file ``NAME.py`` with ``fit`` and ``predict``, there or in a folder of the user's own; the first line of its docstring
-says what it is. Beside theories lies ``registered.json``: of each theory the digests of its source and of the training
-part, the fitted numbers, and whether it came late: when any held-out value had been measured.
+says what it is. Beside theories lies ``registered.json``: of each theory the digests of its source, of the helpers that
+it imports and of the training part, the fitted numbers, and whether it came late: when any held-out value had been
+measured. A helper is a file of a folder of theories.
 """
 
 import ast
@@ -58,6 +59,18 @@ class Theory:
     def digest(self) -> str:
         """SHA-256 of the source."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+    @property
+    def helpers(self) -> list[str]:
+        """SHA-256 of every file that it imports from a folder of theories, through such files too, in order."""
+        path = self.path.resolve()
+        folders = {path.parent, *((at / "theories").resolve() for at in tables().values())}
+        files, new = {path}, [path]
+        while new:
+            imports = {file for file in _imported(new.pop()) if file.parent in folders} - files
+            files |= imports
+            new += imports
+        return sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files - {path})
 
 
 def tables() -> dict[str, Path]:
@@ -158,9 +171,11 @@ def register(table: str | Path, own: str | Path | None = None) -> list[str]:
     digest = data_digest(train)
     for theory in contenders.values():
         entry = before.get(theory.name, {})
-        if (entry.get("source"), entry.get("train")) != (theory.digest, digest):
+        helpers = theory.helpers
+        if (entry.get("source"), entry.get("train"), entry.get("helpers", [])) != (theory.digest, digest, helpers):
             new[theory] = {
                 "source": theory.digest,
+                "helpers": helpers,
                 "train": digest,
                 "late": declared.published or bool(np.isfinite(held_out["value"].values).any()),
                 "numbers": fitted(theory, train),
@@ -179,6 +194,8 @@ def refusal(theory: Theory, entry: Mapping[str, Any] | None, train: "xr.Dataset"
         return "not registered"
     if entry["source"] != theory.digest:
         return "changed since it was registered"
+    if entry.get("helpers", []) != theory.helpers:
+        return "what it imports changed since it was registered"
     if entry["train"] != data_digest(train):
         return "registered with another training part"
     numbers = fitted(theory, train), entry["numbers"]
@@ -205,6 +222,33 @@ def require_measured(table: str | Path, part: "xr.Dataset", words: str) -> None:
     missing = int((~np.isfinite(part["value"].values).all(1)).sum())
     if missing:
         raise CellsMissing(f"{table}: expected {words}, {missing} of {part.sizes['cell']} cells are not measured yet")
+
+
+def _imported(path: Path) -> list[Path]:
+    """The files of the modules that a file imports, wherever in it."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [(0, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = [node.module] if node.module else []
+            names += [
+                (node.level, ".".join([*module, *more])) for more in ([], *([alias.name] for alias in node.names))
+            ]
+    files = [_module_file(path, level, name) for level, name in names if name]
+    return [file.resolve() for file in files if file is not None]
+
+
+def _module_file(path: Path, level: int, name: str) -> Path | None:
+    """The file of a module that ``path`` imports by name, ``level`` dots before it; None if it has no file."""
+    if level:
+        file = path.parents[level - 1].joinpath(*name.split(".")).with_suffix(".py")
+        return file if file.is_file() else None
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # a name in a module, which is no module itself
+        return None
+    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
 def _register_file(at: Path) -> Path:
