@@ -23,7 +23,7 @@ from faults.processes import (
     strictly,
 )
 
-from icllab.cli import commands, progress, reports
+from icllab.cli import parameters, progress, reports
 from icllab.lab import job
 
 HEAVY = {"jax", "numpy", "scipy", "xarray", "matplotlib", "h5py"}
@@ -89,7 +89,7 @@ def test_help_and_version(icl):
 
 def test_all_commands_and_jobs_agree_where_results_are_kept():
     """The commands have the name twice, since help does not import job."""
-    assert commands.OUT == job.OUT
+    assert parameters.OUT == job.OUT
 
 
 # JSON.

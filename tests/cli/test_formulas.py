@@ -167,9 +167,9 @@ def test_a_question_that_has_no_answer(words, said, icl):
 
 
 def test_axes_of_a_run_take_ranges_as_formulas_do():
-    from icllab.cli import commands, options
+    from icllab.cli import options, parameters
 
-    given = options.merged(commands.RunOptions(set=["step=0:8000:5,9000", "tau=log:0.01:1:3", "name=a:b,c"]), None)[
+    given = options.merged(parameters.RunOptions(set=["step=0:8000:5,9000", "tau=log:0.01:1:3", "name=a:b,c"]), None)[
         "set"
     ]
     assert given["step"] == ["0", "2000", "4000", "6000", "8000", "9000"]

@@ -1,19 +1,41 @@
-"""What can be typed: commands, their options and their help. The work is done elsewhere.
+"""What can be typed: commands and their help. The work is done elsewhere.
 
 Importing this module must stay cheap: it is all that help and shell completion need.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
 import icllab
+from icllab.cli.parameters import (
+    BATCH,
+    COMMON,
+    FOLDERS,
+    RUN,
+    SELECTION,
+    SWEEP,
+    Batch,
+    Claim,
+    Claims,
+    ClaimsFolder,
+    Common,
+    File,
+    Folders,
+    FromRecord,
+    Results,
+    RunOptions,
+    Selection,
+    SeveralResults,
+    Size,
+    Sweep,
+    formula_names,
+    switch,
+    table_names,
+    whole,
+)
 from icllab.cli.reports import Report
-
-OUT = "icl-results"  # that of lab.job, which help does not import
 
 app = App(
     name="icl",
@@ -27,175 +49,6 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.register_install_completion_command(sort_key=100, help="Install shell completion for icl.")
-
-
-def _switch(help: str) -> Parameter:
-    """An option without a value, which is off unless it is given."""
-    return Parameter(negative="", show_default=False, help=help)
-
-
-def _whole(help: str) -> Parameter:
-    """An option that is an integer; the parser would round others."""
-    return Parameter(help=help, converter=lambda kind, tokens: int(tokens[0].value))
-
-
-def _claim_names(context: Any) -> Iterable[str]:
-    from icllab.lab import registry
-
-    return [*registry.claims(), *registry.foreign()[0]]
-
-
-def _formula_names(context: Any) -> Iterable[tuple[str, str]]:
-    from icllab.cli import formulas
-
-    return [(formula.name, formula.summary) for formula in formulas.listing().values()]
-
-
-def _table_names(context: Any) -> Iterable[tuple[str, str]]:
-    from icllab.arena import registry
-
-    return [(name, registry.title(name)) for name in registry.tables()]
-
-
-Size: TypeAlias = Literal["smoke", "small", "medium", "full"]
-Precision: TypeAlias = Literal["float32", "float64", "bfloat16"]
-Claim: TypeAlias = Annotated[str, Parameter(help="A claim, as `icl list` names it.", completer=_claim_names)]
-Claims: TypeAlias = Annotated[
-    str, Parameter(name="CLAIM", help="Claims, as `icl list` names them.", completer=_claim_names)
-]
-Results: TypeAlias = Annotated[
-    str,
-    Parameter(
-        name="CLAIM",
-        help="A claim, as `icl list` names it; or a directory of results, or a .nc file.",
-        completer=_claim_names,
-    ),
-]
-SeveralResults: TypeAlias = Annotated[
-    str,
-    Parameter(
-        name="CLAIM",
-        help="Claims, as `icl list` names them; or directories of results, or .nc files.",
-        completer=_claim_names,
-    ),
-]
-ClaimsFolder: TypeAlias = Annotated[Path | None, Parameter(help="A folder with claim files of your own.")]
-Control: TypeAlias = Annotated[
-    str | None, Parameter(help="One of the claim's negative controls, under which it must fail.")
-]
-FromRecord: TypeAlias = Annotated[bool, _switch("Read the data of the claim's record instead.")]
-File: TypeAlias = Annotated[Path, Parameter(name=["--to", "-o"], help="The file to write.")]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Common:
-    """Options of every command; they are read before anything else is."""
-
-    json: Annotated[bool, _switch("Print one JSON object on stdout.")] = False
-    debug: Annotated[bool, _switch("Show tracebacks (or set ICL_DEBUG=1).")] = False
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Folders(Common):
-    """Where a command finds results and claims."""
-
-    out: Annotated[Path, Parameter(help="Where results are kept.")] = Path(OUT)
-    claims: ClaimsFolder = None
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Selection(Folders):
-    """The results that a command reads."""
-
-    size: Annotated[Size | None, Parameter(help="The size to read; the largest there unless said otherwise.")] = None
-    control: Control = None
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class RunOptions(Common):
-    """Options of ``icl run``, which a TOML file may have as well; None: not given."""
-
-    size: Annotated[Size | None, Parameter(help="How large a run; small unless said otherwise.")] = None
-    set: Annotated[
-        list[str] | None,
-        Parameter(
-            help="axis=v1,v2 or axis=start:stop:count: other values of an axis, or one of a fixed number. Repeatable.",
-            negative="",
-        ),
-    ] = None
-    seeds: Annotated[int | None, _whole("Number of independent repetitions.")] = None
-    out: Annotated[Path | None, Parameter(help=f"Where results are kept; {OUT} unless said otherwise.")] = None
-    workers: Annotated[int | None, _whole("Number of processes; 1 unless said otherwise.")] = None
-    scheduler: Annotated[
-        str | None,
-        Parameter(help="Address of a dask scheduler to hand cells to; or slurm, or slurm:timeout_min=60,..."),
-    ] = None
-    limit: Annotated[
-        float | None,
-        Parameter(help="Seconds that a cell may take; then its process ends and another gets it. None unless said."),
-    ] = None
-    shard: Annotated[
-        str | None, Parameter(help="i/N: only the cells of the i-th of N parts, for job arrays. The last one judges.")
-    ] = None
-    device: Annotated[
-        str | None, Parameter(help="cpu, gpu, cuda:1: what to measure on; the first that JAX has unless said.")
-    ] = None
-    precision: Annotated[Precision | None, Parameter(help="Another than the claim's own.")] = None
-    distributed: Annotated[
-        str | None, Parameter(help="Join jax.distributed: HOST:PORT,N,I, or auto where the environment tells.")
-    ] = None
-    fresh: Annotated[bool, _switch("Start again; the results that are there get another name.")] = False
-    dry_run: Annotated[bool, _switch("Say what would be measured, and at what cost; nothing is.")] = False
-    control: Control = None
-    claims: ClaimsFolder = None
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Sweep(Common):
-    """The cells that a command is about, as ``icl run`` takes them."""
-
-    size: Annotated[Size, Parameter(help="How large a run.")] = "small"
-    set: Annotated[
-        list[str] | None,
-        Parameter(help="axis=v1,v2 or axis=start:stop:count: other values of an axis. Repeatable.", negative=""),
-    ] = None
-    seeds: Annotated[int | None, _whole("Number of independent repetitions.")] = None
-    control: Control = None
-    claims: ClaimsFolder = None
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Batch(Sweep):
-    """The jobs of ``icl submit``."""
-
-    out: Annotated[Path | None, Parameter(help=f"Where results are kept, on a disk of all jobs; {OUT}.")] = None
-    slurm: Annotated[bool, _switch("Submit to Slurm, through submitit.")] = False
-    print: Annotated[
-        Literal["pbs", "kubernetes", "skypilot"] | None, Parameter(help="Print what to submit elsewhere instead.")
-    ] = None
-    jobs: Annotated[int, _whole("Number of jobs, which share the cells.")] = 4
-    time: Annotated[str, Parameter(help="Time limit of a job: 4h, 90m, 1-12:00:00.")] = "4h"
-    workers: Annotated[int, _whole("Processes of a job, a core each.")] = 1
-    memory: Annotated[int, _whole("Gigabytes of a job.")] = 4
-    partition: Annotated[str | None, Parameter(help="Slurm's partition.")] = None
-    parameter: Annotated[
-        list[str] | None,
-        Parameter(
-            help="NAME=VALUE of submitit, such as slurm_account=lab or gpus_per_node=1. Repeatable.", negative=""
-        ),
-    ] = None
-    image: Annotated[str, Parameter(help="The container image with icl, for Kubernetes.")] = "icl-lab"
-    volume: Annotated[str, Parameter(help="The volume claim, or the bucket, of the results.")] = "icl-results"
-    dry_run: Annotated[bool, _switch("Say what would be submitted; nothing is.")] = False
-
-
-COMMON, FOLDERS, SELECTION, SWEEP = Common(), Folders(), Selection(), Sweep()
 
 
 @app.command(sort_key=1)
@@ -213,7 +66,7 @@ def list_(
     *,
     subject: Annotated[str | None, Parameter(help="One subject, such as asymptotics.")] = None,
     paper: Annotated[str | None, Parameter(help="One source by its key, such as Lu24.")] = None,
-    long: Annotated[bool, _switch("Sentences, sizes, negative controls and sources too.")] = False,
+    long: Annotated[bool, switch("Sentences, sizes, negative controls and sources too.")] = False,
     options: Folders = FOLDERS,
 ) -> Report:
     """List the claims: the verdict of the record, and what was found here."""
@@ -227,7 +80,7 @@ def run(
     claim: Claim,
     /,
     *,
-    options: RunOptions = RunOptions(),
+    options: RunOptions = RUN,
     config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
 ) -> Report:
     """Measure a claim and judge it; what is already there is kept, an interrupted run goes on."""
@@ -241,7 +94,7 @@ def run(
 def check(
     *names: Claims,
     recorded: FromRecord = False,
-    record: Annotated[bool, _switch("Note the verdict and its data in the claim's record.")] = False,
+    record: Annotated[bool, switch("Note the verdict and its data in the claim's record.")] = False,
     options: Selection = SELECTION,
 ) -> Report:
     """Judge results that are already there, or those of the record; nothing is computed."""
@@ -276,7 +129,7 @@ def draw(
 def theory(
     name: Annotated[
         str | None,
-        Parameter(help="A formula, such as wishart.stieltjes; all are listed without.", completer=_formula_names),
+        Parameter(help="A formula, such as wishart.stieltjes; all are listed without.", completer=formula_names),
     ] = None,
     /,
     *values: Annotated[
@@ -300,7 +153,7 @@ def cite(
     claim: Claim,
     /,
     *,
-    text: Annotated[bool, _switch("Plain references instead of BibTeX.")] = False,
+    text: Annotated[bool, switch("Plain references instead of BibTeX.")] = False,
     claims: ClaimsFolder = None,
     options: Common = COMMON,
 ) -> Report:
@@ -314,11 +167,11 @@ def cite(
 def page(
     *,
     options: Folders = FOLDERS,
-    port: Annotated[int | None, _whole("Where to listen; 8765 or any free port unless said otherwise.")] = None,
+    port: Annotated[int | None, whole("Where to listen; 8765 or any free port unless said otherwise.")] = None,
     host: Annotated[
         str, Parameter(help="The address to listen at. One that others reach is guarded by a token.")
     ] = "127.0.0.1",
-    token: Annotated[bool, _switch("Ask for a token here too, where others use the machine.")] = False,
+    token: Annotated[bool, switch("Ask for a token here too, where others use the machine.")] = False,
     proxy: Annotated[
         str,
         Parameter(help="The address at which a reverse proxy shows the page, such as JupyterHub's; asks for a token."),
@@ -370,7 +223,7 @@ def verify(
     rerun: Annotated[
         str | None, Parameter(help="Measure a random part of the cells again, such as 5%; at least one.")
     ] = None,
-    key: Annotated[int | None, _whole("Key of that sample; drawn by the system unless said.")] = None,
+    key: Annotated[int | None, whole("Key of that sample; drawn by the system unless said.")] = None,
     options: Folders = FOLDERS,
 ) -> Report:
     """Compute a certificate again from the data that it names: what agrees, what differs, what nobody can check."""
@@ -389,7 +242,7 @@ def export(
         Literal["csv", "parquet", "netcdf", "arviz"] | None,
         Parameter(help="A table, the Dataset, or ArviZ's groups; by the suffix of the file unless said otherwise."),
     ] = None,
-    force: Annotated[bool, _switch("Replace a file that is there.")] = False,
+    force: Annotated[bool, switch("Replace a file that is there.")] = False,
     options: Selection = SELECTION,
 ) -> Report:
     """Write results for other programs: CSV, Parquet, netCDF, ArviZ."""
@@ -402,7 +255,7 @@ def export(
 def arena(
     table: Annotated[
         str | None,
-        Parameter(help="A table, such as induction_head; all are listed without.", completer=_table_names),
+        Parameter(help="A table, such as induction_head; all are listed without.", completer=table_names),
     ] = None,
     /,
     *,
@@ -410,7 +263,7 @@ def arena(
         Path | None, Parameter(help="A folder with theories of your own, each a file with `fit` and `predict`.")
     ] = None,
     register: Annotated[
-        bool, _switch("Fit and register the theories whose source is not registered; nothing is scored.")
+        bool, switch("Fit and register the theories whose source is not registered; nothing is scored.")
     ] = False,
     options: Common = COMMON,
 ) -> Report:
@@ -429,7 +282,7 @@ def cost(claim: Claim, /, *, options: Sweep = SWEEP) -> Report:
 
 
 @app.command(sort_key=15)
-def submit(claim: Claim, /, *, options: Batch = Batch()) -> Report:
+def submit(claim: Claim, /, *, options: Batch = BATCH) -> Report:
     """Run a claim as jobs of a batch system, which are queued again when they are preempted."""
     from icllab.cli import submitting
 
@@ -472,7 +325,7 @@ def add(
     folder: Annotated[Path, Parameter(help="A folder with claims: <subject>/<finding>/claim.py.")],
     /,
     *,
-    remove: Annotated[bool, _switch("Forget the folder; nothing in it changes.")] = False,
+    remove: Annotated[bool, switch("Forget the folder; nothing in it changes.")] = False,
     options: Common = COMMON,
 ) -> Report:
     """Add a folder of claims from elsewhere to the list; their code runs on `icl run` alone."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from icllab.cli.commands import RunOptions
 from icllab.cli.formulas import numbers
+from icllab.cli.parameters import RunOptions
 from icllab.core.errors import InputError, expected, require_known
 
 _RANGE = re.compile(r"(log:)?[-+.\de]+:[-+.\de]+:\d+")

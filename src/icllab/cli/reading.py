@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from icllab.cli.commands import Selection
+    from icllab.cli.parameters import Selection
 
 
 def check(names: Sequence[str], options: "Selection", *, recorded: bool, record: bool) -> Report:

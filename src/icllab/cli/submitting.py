@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icllab.cli.commands import Batch, Sweep
 from icllab.cli.options import axes
+from icllab.cli.parameters import Batch, Sweep
 from icllab.cli.reports import Report, lines
 from icllab.core.errors import CellsMissing, InputError
 from icllab.core.grid import spelled
