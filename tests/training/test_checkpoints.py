@@ -325,11 +325,13 @@ def test_another_schema_is_refused(tmp_path, monkeypatch):
         Checkpoints(tmp_path, {}).latest()
 
 
-def test_the_version_is_that_of_the_code_where_the_package_is_no_distribution(monkeypatch):
+def test_a_source_tree_that_is_no_distribution_has_an_unknown_version(monkeypatch):
     def missing(name):
         if name == "icl-lab":
             raise PackageNotFoundError(name)
         return version(name)
 
     monkeypatch.setattr(checkpoints, "version", missing)
-    assert checkpoints.environment()["icl-lab"] == icl.__version__
+    versions = checkpoints.environment()
+    assert versions["icl-lab"] == "unknown"
+    assert versions["jax"] == version("jax")

@@ -15,7 +15,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import icllab
 from icllab.core.domains import Domain
 from icllab.core.errors import InputError, expected
 from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
@@ -235,12 +234,19 @@ def environment() -> dict[str, str]:
     device = jax.devices()[0]
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return {
-        "icl-lab": icllab.__version__,  # also where the package is no distribution
-        **{name: version(name) for name in PACKAGES[1:]},
+        **{name: _version(name) for name in PACKAGES},
         "device": f"{device.platform}: {device.device_kind}",
         "threads": str(threads),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
+
+
+def _version(name: str) -> str:
+    """The version of a package; of a source tree that is no distribution none is known."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def configuration(plan: Plan, state: State) -> dict[str, Any]:
