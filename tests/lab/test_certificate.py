@@ -212,11 +212,14 @@ def test_what_is_no_certificate_is_refused_in_a_line(text, verified):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_name_that_stands_twice_is_refused(whole, verified):
+def test_names_that_stand_twice_and_numbers_that_are_none_are_refused(whole, verified):
     """A reader that takes the first of the two would read another certificate."""
     text = certificate.as_bytes(whole).decode()
     with pytest.raises(InputError, match="twice"):
         verified(text.replace("{", '{ "verdict": "fails",', 1))
+    for number in ("NaN", "1e999"):
+        with pytest.raises(InputError, match="strict JSON"):
+            verified(text.replace('"notes": []', f'"notes": [{number}]'))
 
 
 @pytest.mark.parametrize(("name", "value"), [("claim", "no/such"), ("size", "smoke"), ("origin", "hearsay")])
