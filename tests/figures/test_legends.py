@@ -34,6 +34,13 @@ def test_panels_that_tell_different_things_apart_have_their_legends():
     assert [texts(axes.get_legend()) for axes in figure.axes] == [["a", "b"], ["ridge", "dmmse"]]
 
 
+def test_names_beside_numbers_have_their_legends_though_their_colours_differ():
+    numbers = data().rename(predictor="dim").assign_coords(dim=[2, 4])
+    figure = panels(numbers, [Panel("loss", hue="model"), Panel("test_loss", hue="dim")], x="step", columns=2)
+    assert not figure.legends
+    assert [texts(axes.get_legend()) for axes in figure.axes] == [["a", "b"], ["$d = 2$", "$d = 4$"]]
+
+
 def test_one_name_of_two_colours_or_one_colour_of_two_names_is_no_agreement():
     blue, red = ({"color": colour, "marker": "o", "linestyle": "none"} for colour in ("blue", "red"))
     assert merged([{"a": blue}, {"a": red}]) is None

@@ -15,6 +15,7 @@ from icllab.core.errors import CellsMissing
 from icllab.core.files import DamagedFile
 from icllab.lab import records, registry
 from icllab.lab.checks import Finding, Outcome
+from icllab.lab.results import predicted
 
 
 @pytest.fixture
@@ -246,3 +247,12 @@ def test_a_card_says_what_claim_and_record_say(claim):
     }
     assert card.subject == claim.split("/")[0]
     assert card.ordinary in content.sizes
+
+
+def test_labels_are_those_of_the_claim_and_not_of_the_record():
+    """A figure of the record has the words of today; what was measured stays."""
+    name = "descent/merged_heads_drop_once"
+    dataset, vocabulary = records.predicted_data(name), registry.load(name).vocabulary
+    stored = records.data(name).assign_attrs(names='{"fraction_step": ["t", "former words", "updates"]}')
+    for labelled in (dataset, predicted(registry.load(name), stored)):
+        assert json.loads(labelled.attrs["names"])["fraction_step"] == list(vocabulary.described()["fraction_step"])
