@@ -6,13 +6,16 @@ The cards are those of the page and of reports, by the same code.
 import importlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from icllab.core.sources import Reference
-from icllab.lab import records, registry
+from icllab.lab import cost, records, registry
+from icllab.lab.claim import SIZES
+from icllab.lab.job import Request
 from icllab.lab.records import Card
-from icllab.page.cards import Evidence, Picture, alternative_text, card_html, from_record, standing_badge
+from icllab.page.cards import VERDICTS, Evidence, Picture, alternative_text, card_html, from_record, standing_badge
 
 HERE = Path(__file__).parent
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|$~&@^]")
@@ -45,6 +48,24 @@ def link(card: Card) -> str:
     return f"[`{card.claim}`](gallery.md#{slug(card.claim)})"
 
 
+def standing(found: Sequence[Card]) -> str:
+    """How many claims hold, fail and are undecided, by the largest size with a verdict, as a table."""
+    numbers = Counter((card.recorded, card.verdict) for card in found)
+    sizes = [size for size in SIZES if any(size == recorded for recorded, _ in numbers)]
+    rows = [f"| {size} | " + " | ".join(str(numbers[size, verdict]) for verdict in VERDICTS) + " |" for size in sizes]
+    return "\n".join(["| judged at | " + " | ".join(VERDICTS) + " |", "|---|" + "---:|" * len(VERDICTS), *rows])
+
+
+def price(card: Card) -> str:
+    """What ``medium`` would cost where nothing is recorded at it, or above; empty elsewhere."""
+    if "medium" not in card.sizes or card.recorded in ("medium", "full"):
+        return ""
+    record = cost.basis(Request(card.claim, "medium"))
+    seconds = (record.seconds.value, *cost.seconds_here(record, None).interval)
+    hours, low, high = (f"{float(f'{value / 3600:.1g}'):g}" for value in seconds)
+    return f"Not recorded at `medium`, which would take {hours} core-hours ({low} to {high}), and its controls besides."
+
+
 def page(found: Sequence[Card], figures: Path) -> str:
     """The text of the gallery: cards by subject."""
     recorded = [card for card in found if card.recorded]
@@ -55,6 +76,7 @@ def page(found: Sequence[Card], figures: Path) -> str:
         "has changed since. Every command measures a claim again and judges it anew ([Claims](claims.md)).\n"
         "[Claims by paper](papers.md) has them by the statements that they test; [`icl page`](page.md) shows the same\n"
         "cards with the results on your machine. Made from the claims and their records by `docs/make_gallery.py`.",
+        standing(recorded),
     ]
     for subject, ones in itertools.groupby(found, key=lambda card: card.subject):
         about = importlib.import_module(f"icllab.claims.{subject}").__doc__ or ""
@@ -68,7 +90,7 @@ def _card(card: Card, figures: Path) -> str:
     picture = Picture(f"_static/{path.name}", alternative_text(card)) if path.is_file() else None
     html = card_html(card, from_record(card), picture, source_address=_paper, command=command(card), expand=False)
     fence = "`" * (3 + max(map(len, re.findall("`+", html)), default=0))
-    return f"### `{card.claim}`\n\n{fence}{{raw}} html\n{html}\n{fence}"
+    return "\n\n".join(filter(None, (f"### `{card.claim}`", f"{fence}{{raw}} html\n{html}\n{fence}", price(card))))
 
 
 def _paper(source: Reference) -> str:

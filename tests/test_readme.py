@@ -1,6 +1,7 @@
 """The README's example runs as it stands; its commands, files and subjects exist."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from faults.processes import ICL, inside, strictly
 
 from icllab.cli import commands
 from icllab.core.spelling import with_error
-from icllab.lab import registry
+from icllab.lab import records, registry
 
 ROOT = Path(__file__).parents[1]
 README = ROOT.joinpath("README.md").read_text("utf-8")
@@ -56,6 +57,17 @@ def test_the_numbers_that_it_prints_are_those_of_its_commands(capfd):
 def test_the_number_of_claims_is_that_of_the_registry():
     assert {int(number) for number in re.findall(r"(\d+) claims", README)} == {len(registry.claims())}
     assert "some fifty" not in README
+
+
+def test_the_verdicts_that_it_counts_are_those_of_the_records():
+    counted = Counter((card.recorded, card.verdict) for card in map(records.card, registry.claims()))
+    (sentence,) = re.findall(r"\*\*How many hold\?\*\*(.*?)`icl list`", README, re.DOTALL)
+    stated = {}
+    for size, words in re.findall(r"`(\w+)`: ([^.]*)\.", sentence):
+        for number, word in re.findall(r"(\d+) (?:are )?(\w+)", words):
+            stated[size, {"hold": "holds"}.get(word, word)] = int(number)
+    assert stated == counted
+    assert "None fails" in sentence
 
 
 def test_its_first_screen_says_why_and_where_it_stands_beside_other_libraries():

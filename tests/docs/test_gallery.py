@@ -90,3 +90,18 @@ def test_escaped_text_reads_the_same_when_it_is_rendered():
     rendered = markdown_it.MarkdownIt("commonmark").renderInline(make_gallery.escaped(said))
     plain = rendered.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     assert plain == said
+
+
+def test_the_head_counts_verdicts_by_the_largest_size():
+    small, medium = ({"verdict": verdict, "stale": False} for verdict in ("undecided", "holds"))
+    found = [card({"small": small}), card({"small": small, "medium": medium}), card({"medium": medium})]
+    assert make_gallery.standing(found).splitlines()[2:] == ["| small | 0 | 0 | 1 |", "| medium | 2 | 0 | 0 |"]
+
+
+def test_a_claim_without_medium_has_a_price_and_no_other(sections):
+    for claim, text in sections.items():
+        priced = re.search(r"at `medium`, which would take ([\d.]+) core-hours \(([\d.]+) to ([\d.]+)\)", text)
+        assert (priced is None) == bool({"medium", "full"} & records.card(claim).record.keys())
+        if priced:
+            middle, low, high = map(float, priced.groups())
+            assert 0 < low < middle < high
