@@ -50,6 +50,8 @@ READING = [
     (["draw", CLAIM], 2),
     (["export", CLAIM, "--to", "a.csv"], 2),
     (["report", CLAIM], 0),
+    (["certify", CLAIM], 2),
+    (["cost", CLAIM], 2),
     (["run", "--help"], 0),
     (["__complete", "run", "random_m"], 0),
     (["run", f"{CLAIM}s"], 2),

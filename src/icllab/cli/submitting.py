@@ -11,7 +11,7 @@ from icllab.cli.reports import Report, lines
 from icllab.core.errors import CellsMissing, InputError
 from icllab.core.grid import spelled
 from icllab.lab import cost as costs
-from icllab.lab import submission
+from icllab.lab import registry, submission
 from icllab.lab.executors import parameter
 from icllab.lab.job import OUT, Request, new_request
 
@@ -23,6 +23,7 @@ _SHOWN = 8
 
 def cost(claim: str, options: Sweep) -> Report:
     """Core-hours, memory and disk of a run on this machine, after a measurement of ten seconds."""
+    registry.load(claim, options.claims)  # refuses one from elsewhere: its smoke would run its code
     request = _request(claim, options)
     record, smoke = costs.basis(request), costs.measure_smoke(request)
     grid = request.claim().grid(request.size, request.axes, request.seeds)
