@@ -75,7 +75,9 @@ def test_garbage(content, tmp_path, draw):
     ids=["no claim", "unknown claim", "unknown axis", "no variable"],
 )
 def test_files_that_say_something_else(dataset, said, tmp_path, draw, monkeypatch):
-    monkeypatch.setattr(foreign, "_child_output", lambda path: foreign._answer(str(path)))  # in this process
+    monkeypatch.setattr(
+        foreign, "_child_output", lambda path, group: foreign._answer(str(path), group)
+    )  # in this process
     path = tmp_path / "other.nc"
     dataset.to_netcdf(path, engine="h5netcdf")
     status, _, err = draw(path)

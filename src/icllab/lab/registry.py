@@ -114,6 +114,7 @@ def foreign_files(folder: Path) -> dict[str, Path]:
 
 def file(name: str, folder: str | Path | None = None) -> Path:
     """The file of a claim: of the library, of the user's ``folder``, or from elsewhere; an unknown name raises."""
+    _require_name(name)
     files = claims(folder)
     if name in files:
         return files[name]
@@ -126,6 +127,11 @@ def file(name: str, folder: str | Path | None = None) -> Path:
 def is_foreign(name: str, folder: str | Path | None = None) -> bool:
     """Whether a claim is from elsewhere, so that reading it may not run its code."""
     return name not in claims(folder) and name in foreign()[0]
+
+
+def _require_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise expected("claim", "a name such as 'asymptotics/double_descent'", name, "`icl list` has all")
 
 
 def _unknown(name: str, names: list[str], folder: str | Path | None, warnings: list[str]) -> InputError:
@@ -165,8 +171,7 @@ def load(name: str, folder: str | Path | None = None) -> Claim:
     Raises:
         InputError: There is no such claim; or its file does not import, lacks a function or a control.
     """
-    if not isinstance(name, str):
-        raise expected("claim", "a name such as 'asymptotics/double_descent'", name, "`icl list` has all")
+    _require_name(name)
     files = claims(folder)
     if name not in files:
         elsewhere, warnings = foreign()
