@@ -52,13 +52,18 @@ def made_up(effects=(0.4, 0.5, 0.3), width=0.6, last=4000, seeds=12, kinds=None,
 outcomes, failing, outcome = judged(claim.check)
 
 
+COUNTS = {"attention": (4, 3), "objective": (2, 2), "strengths": (4, 4)}  # of the flow, and in networks
+
+
 def test_it_holds_where_all_is_as_claimed():
     found = outcomes(made_up())
     assert set(found.values()) == {Outcome.HOLDS}
-    for name in claim.FACTORS:
-        count = 2 if name == "objective" else 4
-        assert sum(id.startswith(f"flow_{name}") for id in found) == count
-        assert sum(id.startswith(f"networks_{name}") for id in found) == count
+    for name, (flow, networks) in COUNTS.items():
+        assert sum(id.startswith(f"flow_{name}") for id in found) == flow
+        assert sum(id.startswith(f"networks_{name}") for id in found) == networks
+    excepted = "networks_attention[dim=31,objective=squared error,strengths=products]"
+    assert excepted not in found
+    assert excepted.replace("squared error", "cross-entropy") in found
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -67,7 +72,7 @@ def test_it_fails_where_a_factor_does_nothing(place):
     effects[place] = 1.0
     name = list(claim.FACTORS)[place]
     found = failing(made_up(effects=effects))
-    assert len(found) == (2 if name == "objective" else 4)
+    assert len(found) == COUNTS[name][1]
     assert all(id.startswith(f"networks_{name}") for id in found)
 
 
