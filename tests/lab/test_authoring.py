@@ -71,8 +71,8 @@ def test_a_recorded_template_conforms(template, tmp_path):
 def test_the_template_repository_is_the_template_of_the_library():
     folder = strangers.PACKAGE / strangers.CLAIM
     for path in folder.glob("*.py"):
-        source = "test_claim.py" if path.name.startswith("test_") else path.name
-        assert path.read_bytes() == (authoring.TEMPLATES / "theory" / source).read_bytes()
+        source = "test_claim.py" if path.name.startswith("test_") else f"theory/{path.name}"
+        assert path.read_bytes() == (authoring.TEMPLATES / source).read_bytes()
     assert "test_resolvent.py" in {path.name for path in folder.iterdir()}
     claim = registry.load(strangers.CLAIM, folder)
     for item, faults in conformance.RECORDED.items():

@@ -41,9 +41,10 @@ def new(name: str, template: str, folder: Path = Path()) -> list[Path]:
     with disk_faults(f"cannot make {claim}", "nothing was written"):
         claim.mkdir(parents=True)
     finding, files = claim.name, []
-    for source, target in (("claim", "claim"), ("measure", "measure"), ("test_claim", f"test_{finding}")):
+    sources = {"claim": TEMPLATES / template / "claim.py", "measure": TEMPLATES / template / "measure.py"}
+    for target, source in {**sources, f"test_{finding}": TEMPLATES / "test_claim.py"}.items():
         files.append(claim / f"{target}.py")
-        write_atomically(files[-1], (TEMPLATES / template / f"{source}.py").read_bytes())
+        write_atomically(files[-1], source.read_bytes())
     files.append(claim / "README.md")
     write_atomically(files[-1], _README.format(name=name, template=template, claim=claim.as_posix()).encode())
     return files
