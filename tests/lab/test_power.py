@@ -6,13 +6,13 @@ from icllab.lab.power import false_alarms, power_of, tables
 def test_a_family_belongs_to_the_claim_whose_check_it_plants():
     own = power_of("context_map/flag_token", set())
     assert list(own) == ["flag_token"]
-    assert own["flag_token"]["own"]
+    assert own["flag_token"]["claims_check"]
     assert not power_of("context_map/simplest_model", {"icllab.claims.context_map.flag_token.claim.check"})
 
 
 def test_a_shared_statistic_is_known_by_the_name_that_exports_it():
     families = power_of("a/b", {"icllab.diagnostics.transitions", "icllab.lab.checks.agrees", "numpy.median"})
-    assert {name: family["own"] for name, family in families.items()} == {"abrupt": False, "agrees": False}
+    assert {name: family["claims_check"] for name, family in families.items()} == {"abrupt": False, "agrees": False}
     assert not power_of("a/b", {"icllab.lab.checks", "icllab.lab.checks.disagrees", "icllab.theory.transitions"})
 
 

@@ -197,8 +197,8 @@ def _imports(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _local(module: str, file: Path) -> Path | None:
     """The file beside ``file`` that a module's last part names; None where it is elsewhere."""
     path = file.with_name(f"{module.rpartition('.')[2]}.py")
-    own = module.startswith(".") or file.parent.name in module.split(".")
-    return path if own and path.is_file() else None
+    beside = module.startswith(".") or file.parent.name in module.split(".")
+    return path if beside and path.is_file() else None
 
 
 def _tree(path: Path) -> ast.Module:

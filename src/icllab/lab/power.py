@@ -32,7 +32,7 @@ def tables() -> dict[str, dict[str, Any]]:
 
 
 def power_of(claim: str, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Families of a claim's own check, and of the shared statistics among ``names``; ``own`` tells which.
+    """Families of a claim's own check, and of the shared statistics among ``names``; ``claims_check`` tells which.
 
     A name may be the place from which a subpackage exports the statistic: ``icllab.diagnostics.transitions``.
     """
@@ -41,12 +41,12 @@ def power_of(claim: str, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     families = {}
     for name, record in tables().items():
         statistic = record["statistic"]
-        own = statistic.startswith(module)
+        claims_check = statistic.startswith(module)
         shared = not statistic.startswith("icllab.claims.") and any(
             statistic.startswith(f"{package}.") and statistic.endswith(f".{last}") for package, _, last in exports
         )
-        if own or shared:
-            families[name] = {"own": own, **record}
+        if claims_check or shared:
+            families[name] = {"claims_check": claims_check, **record}
     return families
 
 

@@ -203,10 +203,10 @@ def foreign(stated: Mapping[str, Any]) -> str:
     """Words on another version of the library than the certificate's; empty where it is this one."""
     issuer = stated.get("issued")
     issuer = issuer if isinstance(issuer, Mapping) else {}
-    here = {"package": icllab.__version__, "commit": provenance.commit()}
-    if all(issuer.get(name) == value for name, value in here.items()):
+    installed = {"package": icllab.__version__, "commit": provenance.commit()}
+    if all(issuer.get(name) == value for name, value in installed.items()):
         return ""
-    texts = [f"icl-lab {by.get('package')} {str(by.get('commit'))[:12]}".strip() for by in (issuer, here)]
+    texts = [f"icl-lab {by.get('package')} {str(by.get('commit'))[:12]}".strip() for by in (issuer, installed)]
     return f"words of its checklists (of {texts[0]}; this is {texts[1]})"
 
 

@@ -221,7 +221,7 @@ def _power(families: Mapping[str, Mapping[str, Any]]) -> Html:
         return tag("p", NO_POWER)
     items = []
     for family in families.values():
-        statistic = "This claim's check" if family["own"] else family["statistic"].removeprefix("icllab.")
+        statistic = "This claim's check" if family["claims_check"] else family["statistic"].removeprefix("icllab.")
         items.append(tag("li", tag("code", statistic), f": {_planted(family)}"))
     return tag("ul", *items, class_="power")
 
