@@ -61,6 +61,12 @@ if jax.__version__.startswith("0.10."):  # a private name of JAX
 gc.set_threshold(200_000, 20, 100)
 
 
+def pytest_collection_modifyitems(items):
+    """A warning of a result is data, and tests read it there; every other warning is an error."""
+    for item in items:
+        item.add_marker(pytest.mark.filterwarnings("ignore::icllab.core.errors.ResultWarning"), append=False)
+
+
 def pytest_collection_finish():
     """Nor are modules and tests garbage: a full collection takes a second with them."""
     gc.collect()

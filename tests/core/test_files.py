@@ -1,9 +1,12 @@
-"""Atomic writes, and what differs between two configurations."""
+"""Atomic writes, JSON with unique keys, and what differs between two configurations."""
 
+import json
+
+import numpy as np
 import pytest
 
 from icllab.core.errors import EnvironmentFault
-from icllab.core.files import difference, disk_faults, write_atomically
+from icllab.core.files import difference, disk_faults, parse_json, write_atomically
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
@@ -31,3 +34,20 @@ def test_the_difference_names_what_differs_and_where():
     there, here = {"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 4, "d": 3}, "e": 5}
     assert difference(there, here) == "b.c is 2 there and 4 here, e is None there and 5 here"
     assert difference(there, there) == ""
+
+
+def test_json_with_a_repeated_key_is_refused_at_every_depth():
+    """The key is random, so that no list of known names can stand for the rule."""
+    rng = np.random.default_rng(0)
+    for depth in (0, 1, 3):
+        name = "".join(rng.choice(list("abcdefghij"), 8))
+        nested = f'{{"first": [{{"{name}": 1, "{name}": 1}}]}}'
+        for _ in range(depth):
+            nested = f'{{"level": {nested}}}'
+        with pytest.raises(ValueError, match=f"the key '{name}' twice in one object"):
+            parse_json(nested)
+    sound = {"a": [1, {"b": None}], "c": {"a": 2.5}}
+    assert parse_json(json.dumps(sound)) == sound
+    assert parse_json(json.dumps(sound).encode()) == sound
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json("[" * 200_000)

@@ -34,6 +34,10 @@ class CellsMissing(IclError):
     exit_status = 3
 
 
+class ResultWarning(UserWarning):
+    """A result is not what it seems: the sentence also stands in ``attrs["warnings"]`` of the result."""
+
+
 def expected(name: str, requirement: str, value: object, hint: str = "") -> InputError:
     """``name: expected <requirement>, got <value>; <hint>``, in one line whatever the ``repr`` of ``value`` is."""
     text = repr(value)

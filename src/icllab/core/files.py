@@ -1,6 +1,7 @@
 """Files that are whole or not there: atomic writes, and the operating system's refusals in one line."""
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,27 @@ def write_atomically(path: Path, content: bytes, status: str = "every finished c
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON in which no object has a key twice: programs differ in which of the two values they take.
+
+    Raises:
+        ValueError: The text is not JSON, nests too deeply, or repeats a key, which the message names.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except RecursionError:
+        raise ValueError("objects nested too deeply") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in table:
+            raise ValueError(f"the key {name[:80]!r} twice in one object")
+        table[name] = value
+    return table
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str:
