@@ -33,8 +33,8 @@ def ridge_weights(
               v \leftarrow v + a\, S f\, (y - u^\top v), \qquad
               S \leftarrow S - \frac{a}{1 + \sqrt{\lambda a}}\, S f f^\top
 
-    A ridge below :math:`\epsilon^2` squared inputs, with the unit of rounding :math:`\epsilon`, is zero: its square root
-    would have no digit.
+    A ridge below :math:`\epsilon^2` squared inputs counts as zero, with the unit of rounding :math:`\epsilon`: its
+    square root would have no digit.
 
     Derived: docs/rivals.md, One update for each example.
     """
