@@ -48,5 +48,5 @@ def test_q4_k_is_what_the_package_says(tmp_path):
 
 def test_other_types_are_refused(tmp_path):
     written(tmp_path / "a.gguf", "Q8_K")
-    with pytest.raises(InputError, match="type of a: expected one that the package gguf dequantises, got 'Q8_K'"):
+    with pytest.raises(InputError, match="type of a: expected a type that the package gguf dequantises, got 'Q8_K'"):
         gguf_file(tmp_path / "a.gguf")

@@ -4,7 +4,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from icllab.core.errors import expected, require_flag, require_integer, unknown
@@ -17,14 +17,15 @@ DESCRIBES = frozenset(
     architectures model_type torch_dtype dtype use_bfloat16 transformers_version transformers.js_config name_or_path
     torchscript tf_legacy_loss return_dict use_return_dict output_attentions output_hidden_states output_past use_cache
     chunk_size_feed_forward attn_implementation experts_implementation is_llama_config is_decoder generation_config
-    custom_pipelines auto_map distributed_config keys_to_ignore_at_inference
+    custom_pipelines auto_map distributed_config keys_to_ignore_at_inference use_flash_attention use_flash_attention_2
+    use_flash_attn
     initializer_range initializer_factor gradient_checkpointing use_gradient_checkpointing pretraining_tp
     reorder_and_upcast_attn layerdrop
     id2label label2id num_labels problem_type finetuning_task task_specific_params n_special predict_special_tokens
     n_ctx max_position_embeddings max_sequence_length max_seq_len max_seq_length model_max_length sliding_window
     max_window_layers
     tokenizer_class tokenizer_type processor_class prefix chat_template padding_side truncation_side
-    clean_up_tokenization_spaces
+    clean_up_tokenization_spaces additional_special_tokens extra_special_tokens
     assistant_confidence_threshold assistant_early_exit assistant_ensemble_weight assistant_lookbehind bad_words_ids
     begin_suppress_tokens cache_config cache_implementation compile_config constraints continuous_batching_config
     disable_compile diversity_penalty do_sample dola_layers early_stopping encoder_no_repeat_ngram_size
@@ -42,7 +43,7 @@ DESCRIBES = frozenset(
 Rotary positions have no end, and a window that is not used has no width.
 """
 DESCRIPTION = re.compile(
-    r"_.*|(.*_)?(dropout|pdrop|dropout_prob)|(summary|classifier|unsloth|quantize_aware)_.*|.*_token_ids?"
+    r"_.*|(.*_)?(dropout|pdrop|dropout_prob)|(summary|classifier|unsloth)_.*|.*_token_ids?"
     r"|(add_)?(bos|eos|pad|unk|sep|cls|mask)_token"
 )
 """Private fields, dropout, and the fields of a head or a maker, by the form of their names."""
@@ -74,7 +75,7 @@ class Family(NamedTuple):
         layers: Name of the number of layers.
         flags: Flags and their defaults.
         defaults: Other fields and their defaults.
-        neutral: Fields and the values with which they change nothing.
+        only: Fields and their one value, or values, with which they change nothing.
         synonyms: Further names of a field.
     """
 
@@ -83,13 +84,18 @@ class Family(NamedTuple):
     layers: str
     flags: Mapping[str, bool]
     defaults: Mapping[str, Any]
-    neutral: Mapping[str, tuple[Any, ...]]
-    synonyms: Mapping[str, str]
+    only: Mapping[str, Any]
+    synonyms: Mapping[str, str] = MappingProxyType({})
 
     @property
     def known(self) -> set[str]:
         """Names of the fields of the family that compute."""
-        return {*self.sizes, *self.flags, *self.defaults, *self.neutral, *self.synonyms, *NEUTRAL}
+        return {*self.sizes, *self.flags, *self.defaults, *self.only, *self.synonyms, *NEUTRAL}
+
+    def unknown(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that neither compute nor describe."""
+        others = set(fields) - self.known - DESCRIBES
+        return {name: value for name, value in fields.items() if name in others and not DESCRIPTION.fullmatch(name)}
 
 
 _LLAMA = Family(
@@ -99,8 +105,7 @@ _LLAMA = Family(
     flags={"tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False},
     defaults={"num_key_value_heads": None, "head_dim": None, "hidden_act": "silu", "rms_norm_eps": 1e-6}
     | {"rope_theta": 10_000.0, "rope_scaling": None, "rope_parameters": None, "layer_types": None},
-    neutral={"rope_interleaved": (False,), "use_sliding_window": (False,), "partial_rotary_factor": (1.0,)},
-    synonyms={},
+    only={"rope_interleaved": False, "use_sliding_window": False, "partial_rotary_factor": 1.0},
 )
 FAMILIES = {
     "gpt2": Family(
@@ -109,7 +114,7 @@ FAMILIES = {
         layers="n_layer",
         flags={"tie_word_embeddings": True},
         defaults={"n_inner": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
-        neutral={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
+        only={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
         synonyms={"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
         | {"max_position_embeddings": "n_positions"},
     ),
@@ -120,20 +125,20 @@ FAMILIES = {
         flags={"tie_word_embeddings": False, "use_parallel_residual": True, "attention_bias": True},
         defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-5, "rotary_pct": 0.25, "rotary_emb_base": 10_000}
         | {"rope_scaling": None, "rope_parameters": None, "head_dim": None},
-        neutral={},
+        only={},
         synonyms={"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
     ),
     "llama": _LLAMA,
     "qwen2": _LLAMA._replace(
         build=functools.partial(llama, qwen2=True),
         flags={"tie_word_embeddings": False},
-        neutral={**_LLAMA.neutral, "use_mrope": (False,), "attention_bias": (True,), "mlp_bias": (False,)},
+        only={**_LLAMA.only, "use_mrope": False, "attention_bias": True, "mlp_bias": False},
     ),
 }
 
 
 class Configuration(NamedTuple):
-    """A configuration: fields with the names of transformers, how coordinates are paired, and what was ignored."""
+    """Fields with the names of transformers, the pairing of rotated coordinates, and the names of ignored fields."""
 
     fields: Mapping[str, Any]
     rotary_pairs: str = "halves"
@@ -153,37 +158,41 @@ def from_json(raw: Mapping[str, Any], ignore: Iterable[str]) -> Configuration:
     """The configuration in a ``config.json`` of transformers.
 
     Raises:
-        InputError: A field computes and has a value that is not understood, or is not known and not in ``ignore``.
+        InputError: The family is not known, or a field neither computes nor describes and is not in ``ignore``.
     """
-    known = _family(raw).known
-    others = {
-        name: value
-        for name, value in raw.items()
-        if name not in known and name not in DESCRIBES and not DESCRIPTION.fullmatch(name)
-    }
-    ignored = unread("field", others, known, ignore)
-    return Configuration({name: raw[name] for name in raw if name in known or name == "model_type"}, ignored=ignored)
+    family = _family(raw, FAMILIES)
+    ignored = unread("field", family.unknown(raw), family.known, ignore)
+    return Configuration({name: value for name, value in raw.items() if name not in ignored}, ignored=ignored)
 
 
-def _family(fields: Mapping[str, Any]) -> Family:
+def _family(fields: Mapping[str, Any], families: Mapping[str, Family]) -> Family:
     kind = str(fields.get("model_type"))
-    if kind not in FAMILIES:
-        raise unknown("model_type", kind, FAMILIES)
-    return FAMILIES[kind]
+    if kind not in families:
+        raise unknown("model_type", kind, families)
+    return families[kind]
 
 
-def family_and_fields(configuration: Configuration, tensors: int) -> tuple[Family, SimpleNamespace]:
+def family_and_fields(
+    raw: Mapping[str, Any],
+    tensors: int,
+    families: Mapping[str, Family] = FAMILIES,
+    *,
+    rotary_pairs: str = "halves",
+) -> tuple[Family, SimpleNamespace]:
     """The family of a configuration, and its fields with the defaults of transformers.
 
-    ``tensors``: number of tensors that there are; a layer needs at least one.
+    ``tensors``: number of tensors in the file; a layer needs at least one. ``families``: the known ones, by their
+    ``model_type``.
     """
-    stated, family = configuration.fields, _family(configuration.fields)
+    family = _family(raw, families)
+    unread("field", family.unknown(raw), family.known, ())
     values = {**family.flags, **family.defaults}
-    values |= {name: value for name, value in stated.items() if name in values or name in family.sizes}
-    for name, neutral in {**NEUTRAL, **family.neutral}.items():
-        if name in stated and stated[name] not in neutral:
-            raise unsaid(name, stated[name], " or ".join(map(str, neutral)))
-    _require_one_value(family, stated, values)
+    values |= {name: value for name, value in raw.items() if name in values or name in family.sizes}
+    for name, known in {**NEUTRAL, **family.only}.items():
+        allowed = known if isinstance(known, tuple) else (known,)
+        if name in raw and raw[name] not in allowed:
+            raise unsaid(name, raw[name], " or ".join(map(str, allowed)))
+    _require_one_value(family, raw, values)
     for name in family.sizes:
         require_integer(name, values.get(name))
     for name in family.flags:
@@ -193,7 +202,7 @@ def family_and_fields(configuration: Configuration, tensors: int) -> tuple[Famil
             require_integer(name, values[name])
     if (layers := values[family.layers]) > tensors:
         raise expected(family.layers, f"a number of layers for {tensors} tensors", layers)
-    return family, SimpleNamespace(**values, rotary_pairs=configuration.rotary_pairs)
+    return family, SimpleNamespace(**values, rotary_pairs=rotary_pairs)
 
 
 ROTARY = {"rope_theta": "rope_theta", "rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
@@ -201,8 +210,9 @@ ROTARY = {"rope_theta": "rope_theta", "rotary_emb_base": "rope_theta", "rotary_p
 
 
 def _require_one_value(family: Family, stated: Mapping[str, Any], values: dict[str, Any]) -> None:
-    """Set fields of several names or places; raise if two of these have different values: programs differ in which
-    they take.
+    """Set fields that stand under several names or in several places; raise if these have different values.
+
+    Programs differ in which of them they take.
     """
     tables = {name: stated[name] for name in ("rope_scaling", "rope_parameters") if isinstance(stated.get(name), dict)}
     _first_of_equals({name: table for name, table in tables.items() if table})
@@ -291,12 +301,15 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int, ignore: Iterable[str
     kind = str(metadata.get("general.architecture"))
     if kind not in GGUF_PAIRS:
         raise unknown("general.architecture", kind, GGUF_PAIRS)
+    required = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count")
+    for key in (f"{kind}.{name}" for name in (*required, "attention.layer_norm_rms_epsilon")):
+        if key not in metadata:
+            raise expected(key, "a number", None)
     for key, whole in GGUF_WHOLE.items():
         if metadata.get(key, whole[-1]) not in whole:
             hint = "llama-gguf-split --merge joins parts" if key == "split.count" else ""
             raise expected(key, f"{whole[-1]}, a whole model", metadata[key], hint)
     fields: dict[str, Any] = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied}
-    fields["rms_norm_eps"] = None
     others = {key: value for key, value in metadata.items() if "." not in key}
     computing = {key.removeprefix(f"{kind}."): value for key, value in metadata.items() if key.startswith(f"{kind}.")}
     lengths = {}

@@ -54,7 +54,7 @@ def missing_extra(error: ImportError) -> EnvironmentFault:
 
 
 def damaged(path: Path, reason: object) -> InputError:
-    """The error for a file that is not what it says, or in the place of which another lies."""
+    """The error for a damaged file, or for a pointer or a web page in its place."""
     head = b""
     if path.is_file():
         with path.open("rb") as file:

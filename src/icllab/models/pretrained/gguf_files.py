@@ -103,7 +103,7 @@ def gguf_file(path: Path) -> GGUF:
         try:
             dequantize(np.zeros(GGML_QUANT_SIZES[kind][1], np.uint8), kind)
         except NotImplementedError:
-            raise expected(f"type of {name}", "one that the package gguf dequantises", kind.name) from None
+            raise expected(f"type of {name}", "a type that the package gguf dequantises", kind.name) from None
 
     def read(name: str) -> np.ndarray:
         begin, rows, kind = places[name]

@@ -91,7 +91,9 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
     configuration, file = _opened(place, ignore)
     shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
     try:
-        family, config = family_and_fields(configuration, len(file.shapes))
+        family, config = family_and_fields(
+            configuration.fields, len(file.shapes), rotary_pairs=configuration.rotary_pairs
+        )
         eqx.filter_eval_shape(lambda: family.build(config, shapes))
     except InputError:
         raise
@@ -168,7 +170,7 @@ def _models_below(place: Path) -> Iterator[Path]:
 
 
 def _advice(entries: Iterable[Path]) -> str:
-    """What to do with files that are not opened: pickles, and adapters without their model."""
+    """Name a file that is not opened, a pickle or an adapter, and the way to a model; or an empty text."""
     names = sorted(entry.name for entry in entries)
     if pickles := [name for name in names if name.endswith(PICKLES)]:
         hint = "save_pretrained(folder, safe_serialization=True) of transformers writes safetensors"
