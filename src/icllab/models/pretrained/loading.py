@@ -1,6 +1,5 @@
 """Loading of language models from folders and files: the same function, with the weights that the file has."""
 
-import dataclasses
 import os
 import re
 import warnings
@@ -26,6 +25,7 @@ from icllab.models.pretrained.files import (
     safetensors_files,
 )
 from icllab.models.pretrained.gguf_files import gguf_file
+from icllab.models.pretrained.ignored_fields import AssumedTransformer
 
 PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox.", "llama": "model.", "qwen2": "model."}
 SUFFIXES = (".gguf", ".npz")
@@ -46,22 +46,6 @@ _GGUF_PARTS = {gguf: part for part, gguf, _ in _NAMES}
 _GLASSLLM_PARTS = {glassllm: part for part, _, glassllm in _NAMES}
 _ENDS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _ENDS |= {"E": "model.embed_tokens", "norm_f.gamma": "model.norm"}
-
-
-class AssumedTransformer(Transformer):
-    """A language model with fields that are not known and are assumed to change nothing.
-
-    Attributes:
-        ignored: Names of the fields. Results on the model have them as an attribute.
-    """
-
-    ignored: tuple[str, ...] = eqx.field(static=True)
-
-    def __init__(self, model: Transformer, ignored: tuple[str, ...]):
-        """Copy the parts of a model."""
-        for field in dataclasses.fields(model):
-            setattr(self, field.name, getattr(model, field.name))
-        self.ignored = ignored
 
 
 def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transformer:
