@@ -6,6 +6,7 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,7 +15,6 @@ pytest.importorskip("safetensors")
 import language_models as files
 
 from icllab import diagnostics, models, tasks
-from icllab.algorithms.ngrams import NGram
 from icllab.models import pretrained
 from icllab.models.pretrained.ignored_fields import ignored_fields
 
@@ -60,12 +60,12 @@ def test_a_comparison_with_other_logits_names_ignored_fields(model):
 @pytest.mark.slow
 def test_results_name_ignored_fields(model):
     by_name = {"plain": lambda prompt: model(prompt), "other": models.ablated(model, heads=[(0, 0)])}
-    ngram, sampler = NGram(files.VOCABULARY), diagnostics.SGLD(draws=10, chains=2, batch=4)
+    uniform, sampler = (lambda prompt: jnp.zeros((5, files.VOCABULARY))), diagnostics.SGLD(draws=10, chains=4, batch=4)
     norm = lambda m: m.final_norm  # noqa: E731
     for result in (
         diagnostics.per_length(by_name, TASK, key=KEY, prompts=4),
         diagnostics.logit_lens(model, TASK, key=KEY, prompts=4),
-        diagnostics.identify(ngram, {"model": model}, TASK, key=KEY, prompts=8, fitting=8),
+        diagnostics.identify(uniform, {"model": model}, TASK, key=KEY, prompts=12, fitting=10),
         diagnostics.learning_coefficient(model, TASK, key=KEY, data=8, weights=norm, sampler=sampler),
     ):
         assert result.attrs["ignored"] == NAMES["ignored"]
