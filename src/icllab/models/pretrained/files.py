@@ -1,5 +1,6 @@
 """Tensors of files that may lie: names, shapes and sizes are checked before memory is taken. Nothing is unpickled."""
 
+import contextlib
 import json
 import math
 import re
@@ -57,7 +58,7 @@ def damaged(path: Path, reason: object) -> InputError:
     """The error for a damaged file, or for a pointer or a web page in its place."""
     head = b""
     if path.is_file():
-        with path.open("rb") as file:
+        with contextlib.suppress(OSError), path.open("rb") as file:
             head = file.read(64).lstrip().lower()
     for begin, (content, advice) in STAND_INS.items():
         if head.startswith(begin):

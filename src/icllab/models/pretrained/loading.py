@@ -201,12 +201,12 @@ def _warn_of_neighbours(folder: Path, raw: Mapping[str, Any]) -> None:
     """Warn of an adapter beside the model, and of code that another program may run in the place of the family's."""
     if adapters := sorted(entry.name for entry in folder.glob("adapter*.*")):
         hint = "merge_and_unload() of peft makes one model of both"
-        warnings.warn(f"{folder.name}: {_listed(adapters)} beside the model is not read; {hint}", ResultWarning, 5)
+        warnings.warn(f"{folder.name}: {_listed(adapters)} beside the model is not read; {hint}", ResultWarning, 4)
     code = raw.get("auto_map")
     classes = [str(code[name]) for name in code if "Model" in name] if isinstance(code, dict) else []
     if classes:
         family = f"the model is {raw['model_type']} as transformers has it"
-        warnings.warn(f"auto_map: the code of {_listed(classes)} is not run; {family}", ResultWarning, 5)
+        warnings.warn(f"auto_map: the code of {_listed(classes)} is not run; {family}", ResultWarning, 4)
 
 
 def _shards(folder: Path) -> TensorFile:
