@@ -73,15 +73,18 @@ FAMILIES = {
 }
 
 
-def family_and_fields(raw: Mapping[str, Any], tensors: int) -> tuple[Family, SimpleNamespace]:
+def family_and_fields(
+    raw: Mapping[str, Any], tensors: int, families: Mapping[str, Family] = FAMILIES
+) -> tuple[Family, SimpleNamespace]:
     """The family of a configuration, and its fields with the defaults of transformers.
 
-    ``tensors``: number of tensors that there are, of which a layer needs at least one.
+    ``tensors``: number of tensors that there are, of which a layer needs at least one. ``families``: those known, by
+    their ``model_type``.
     """
     kind = str(raw.get("model_type"))
-    if kind not in FAMILIES:
-        raise unknown("model_type", kind, FAMILIES)
-    family = FAMILIES[kind]
+    if kind not in families:
+        raise unknown("model_type", kind, families)
+    family = families[kind]
     values = {**family.flags, **family.defaults}
     for name, value in raw.items():
         if name in family.only:
