@@ -43,31 +43,35 @@ def from_torch(module: Any) -> Transformer:
             named. Or a bridge computes with other weights than its ``original_model`` has.
     """
     if type(module).__name__ != "TransformerBridge":
-        return _copied(module)
+        return _converted(module)
     if getattr(module, "_weights_processed", False):
         hint = "copy it before enable_compatibility_mode(), or give that no_processing=True"
         raise expected("module", "a TransformerBridge with the weights of its original_model", "processed ones", hint)
-    model = _copied(module.original_model, wrapped=True)
-    _require_same(model, module)
+    model = _converted(module.original_model, module)
+    if callable(module):
+        _require_same(model, module)
     return model
 
 
-def _copied(module: Any, *, wrapped: bool = False) -> Transformer:
-    """The copy of a module; one that is ``wrapped`` by a bridge has some tensors under several names."""
-    name = type(module).__name__
-    if name not in _SOURCES:
+def _converted(module: Any, bridge: Any = None) -> Transformer:
+    """The transformer of a module. One within a bridge has some tensors under several names."""
+    kind = type(module).__name__
+    if kind not in _SOURCES:
         hint = "models.FromTorch(module, ...) takes any module as a predictor"
         raise expected("module", "one of " + ", ".join([*_SOURCES, "TransformerBridge"]), kind_of(module), hint)
-    source = _SOURCES[name]
+    source = _SOURCES[kind]
+    owner = module if bridge is None or source.config != "cfg" else bridge
     try:
-        config, tensors = attrgetter(source.config)(module), module.state_dict()
+        config, state = attrgetter(source.config)(owner), module.state_dict()
     except AttributeError as error:
-        raise expected("module", f"a {name} with {source.config} and state_dict", str(error)) from error
-    tensors = {name.replace("._original_component", ""): tensor for name, tensor in tensors.items()}
+        raise expected("module", f"a {kind} with {source.config} and state_dict", str(error)) from error
+    tensors = {name.replace(_WRAPPED, ""): tensor for name, tensor in state.items()}
+    if bridge is None and any(_WRAPPED in name for name in state):
+        raise expected("module", "the TransformerBridge itself", f"its original_model, a {kind}")
     weights = Weights({name: tuple(np.shape(tensor)) for name, tensor in tensors.items()}, lambda n: _array(tensors[n]))
     family, options = family_and_fields(_attributes(config, source), len(tensors), _FAMILIES)
     model = (source.build or family.build)(options, weights)
-    if not wrapped:
+    if bridge is None:
         _require_all_taken(weights, source, getattr(options, "tie_word_embeddings", False))
     return model
 
@@ -84,7 +88,7 @@ def _attributes(config: Any, source: "Source") -> dict[str, Any]:
     return attributes | {"model_type": source.family}
 
 
-def _array(tensor: Any) -> np.ndarray[Any, Any]:
+def _array(tensor: Any) -> np.ndarray:
     tensor = tensor.detach().cpu()
     return np.asarray(tensor.float() if tensor.dtype.itemsize < 4 else tensor)
 
@@ -105,9 +109,8 @@ def _require_all_taken(weights: Weights, source: "Source", tied: bool) -> None:
 
 def _require_same(model: Transformer, module: Any) -> None:
     """Raise unless the model gives the logits of the module on a few tokens."""
-    arrangement = model.embedding.arrangement
-    count = min(8, module.cfg.n_ctx)
-    prompt = TokenPrompt(jnp.arange(count + 1, dtype=jnp.int32) % arrangement.outputs)
+    ids = np.arange(1 + min(8, module.cfg.n_ctx)) % (model.embedding.arrangement.outputs or 1)
+    prompt = TokenPrompt(jnp.asarray(ids, jnp.int32))
     theirs = FromTorch(module)(prompt)
     with jax.default_matmul_precision("highest"):
         error = float(jnp.abs(model(prompt) - theirs).max() / jnp.abs(theirs).max())
@@ -150,10 +153,9 @@ def _gpt_neo(config: Any, weights: Weights) -> Transformer:
 
     def block(i: int) -> BlockWeights:
         at = f"transformer.h.{i}."
-        projections = (
-            weights.affine(f"{at}attn.attention.{part}_proj", width, width, bias=False).weight for part in "qkv"
-        )
-        zeros = np.zeros((heads, width // heads))
+        names = (f"{at}attn.attention.{part}_proj" for part in "qkv")
+        projections = (weights.affine(name, width, width, bias=False).weight for name in names)
+        zeros = np.zeros((heads, width // heads), table.dtype)
         q, k, v = (Affine(weight.reshape(width, heads, -1), zeros) for weight in projections)
         out = weights.affine(f"{at}attn.attention.out_proj", width, width)
         dense = weights.affine(f"{at}mlp.c_fc", inner, width), weights.affine(f"{at}mlp.c_proj", width, inner)
@@ -178,6 +180,7 @@ begin_suppress_tokens exponential_decay_length_penalty tf_legacy_loss attention_
 """.split()  # noqa: SIM905
 """Fields of generation that each configuration of transformers 4 has; and fields of GPT-Neo, which says
 ``attention_types`` again as ``attention_layers``."""
+_WRAPPED = "._original_component"
 _BUFFERS = r"(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$"
 _GPT_NEO = Family(
     build=_gpt_neo,
@@ -213,5 +216,5 @@ _SOURCES = {
     "Qwen2ForCausalLM": Source("qwen2"),
     "HookedTransformer": Source("HookedTransformer", "cfg", None, transformer_lens.NO_EFFECT, transformer_lens.UNUSED),
     "NativeModel": Source("NativeModel", "cfg", None, transformer_lens.NO_EFFECT),
-    "TransformerModel": Source("gpt2", "_backbone.config", _garg),
+    "TransformerModel": Source("gpt2", "_backbone.config", _garg, unused=rf"{_BUFFERS}|^_backbone\.wte\.weight$"),
 }

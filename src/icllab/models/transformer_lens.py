@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from icllab.core.domains import POSITIVE
 from icllab.core.errors import require_integer
 from icllab.models.networks.attention import Rotary
 from icllab.models.networks.embedding import Tokens
@@ -35,29 +36,37 @@ def windows(name: str, kinds: Any, size: Any, count: int) -> list[int | None]:
 _NORMS = {"LN": "layer", "LNPre": "layer", "RMS": "rms", "RMSPre": "rms", None: "layer"}
 
 
+def _require_norms(kind: Any, final_rms: bool) -> None:
+    if kind not in _NORMS:
+        raise unsaid("normalization_type", kind, ", ".join(map(str, _NORMS)))
+    if final_rms and _NORMS[kind] != "rms":
+        raise unsaid("final_rms", True, "False where the other norms are not RMS norms")
+
+
 def hooked_transformer(config: Any, weights: Weights) -> Transformer:
     """HookedTransformer of TransformerLens."""
     kind, positions = config.normalization_type, config.positional_embedding_type
-    for name, value, known in (
-        ("normalization_type", kind, _NORMS),
-        ("positional_embedding_type", positions, ("standard", "rotary")),
-    ):
-        if value not in known:
-            raise unsaid(name, value, ", ".join(map(str, known)))
-    if config.final_rms and _NORMS[kind] != "rms":
-        raise unsaid("final_rms", True, "False where the other norms are not RMS norms")
+    _require_norms(kind, config.final_rms)
+    if positions not in ("standard", "rotary"):
+        raise unsaid("positional_embedding_type", positions, "standard, rotary")
     if config.original_architecture in ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM"):
         raise unsaid("original_architecture", config.original_architecture, "one without norms of queries and keys")
     count, heads, width, dim = config.n_layers, config.n_heads, config.d_model, config.d_head
+    rows = config.d_vocab
+    table = weights.take("embed.W_E", rows, width)
     shared = heads if config.n_key_value_heads is None else config.n_key_value_heads
     kinds = config.attn_types if config.use_local_attn else ["global"] * count
     widths = windows("attn_types", kinds, config.window_size, count)
     inner = None if config.attn_only else config.d_mlp or 4 * width
-    divisor = (dim**0.5 if config.attn_scale == -1 else float(config.attn_scale)) if config.use_attn_scale else 1.0
+    divisor = (dim**0.5 if config.attn_scale == -1 else config.attn_scale) if config.use_attn_scale else 1.0
+    for name, value in (("attn_scale", divisor), ("rotary_base", config.rotary_base)):
+        POSITIVE.require(name, value)
+    for name in ("d_mlp", "n_key_value_heads", "rotary_dim"):
+        if getattr(config, name) is not None:
+            require_integer(name, getattr(config, name))
 
     def options(i: int) -> BlockOptions:
-        local = widths[i] is not None and config.rotary_base_local is not None
-        base = config.rotary_base_local if local else config.rotary_base
+        base = config.rotary_base if widths[i] is None else config.rotary_base_local or config.rotary_base
         pairs = "adjacent" if config.rotary_adjacent_pairs else "halves"
         return BlockOptions(
             heads=heads,
@@ -68,19 +77,19 @@ def hooked_transformer(config: Any, weights: Weights) -> Transformer:
             nonlinearity="linear" if inner is None else activation(config, "act_fn"),
             head_dim=dim,
             kv_heads=shared,
-            scale=1 / (divisor * (i + 1 if config.scale_attn_by_inverse_layer_idx else 1)),
+            scale=1 / (float(divisor) * (i + 1 if config.scale_attn_by_inverse_layer_idx else 1)),
             bias=True,
             parallel=config.parallel_attn_mlp,
             gated=inner is not None and config.gated_mlp,
             window=widths[i],
-            rotary=Rotary(float(base), config.rotary_dim, pairs) if positions == "rotary" else Rotary(),
+            rotary=Rotary(base, config.rotary_dim, pairs) if positions == "rotary" else Rotary(),
         )
 
     def norm(name: str) -> tuple[Any, ...]:
         parts = ("w",) if _NORMS[kind] == "rms" else ("w", "b")
         if kind in ("LN", "RMS"):
             return tuple(weights.take(f"{name}.{part}", width) for part in parts)
-        return (np.ones(width), np.zeros(width))[: len(parts)]
+        return (np.ones(width, table.dtype), np.zeros(width, table.dtype))[: len(parts)]
 
     def block(i: int) -> BlockWeights:
         at, mark = f"blocks.{i}.", "" if config.n_key_value_heads is None else "_"
@@ -100,7 +109,7 @@ def hooked_transformer(config: Any, weights: Weights) -> Transformer:
         last = Affine(weights.take(f"{at}W_out", inner, width), weights.take(f"{at}b_out", width))
         if not config.gated_mlp:
             return first, last
-        gate, zeros = weights.take(f"{at}W_gate", width, inner), np.zeros(inner)
+        gate, zeros = weights.take(f"{at}W_gate", width, inner), np.zeros_like(first.bias)
         # The first bias is added to the product with the gate there, within the product here.
         return (
             Affine(gate, zeros),
@@ -108,14 +117,13 @@ def hooked_transformer(config: Any, weights: Weights) -> Transformer:
             Affine(last.weight, first.bias @ last.weight + last.bias),
         )
 
-    rows = config.d_vocab
     if config.d_vocab_out not in (-1, rows):
         raise unsaid("d_vocab_out", config.d_vocab_out, f"the vocabulary, {rows}")
     return assembled(
         Tokens(rows),
         [options(i) for i in range(count)],
         map(block, range(count)),
-        Affine(weights.take("embed.W_E", rows, width)),
+        Affine(table),
         None if positions == "rotary" else weights.take("pos_embed.W_pos", config.n_ctx, width),
         None if kind is None else norm("ln_final"),
         Affine(weights.take("unembed.W_U", width, rows), weights.take("unembed.b_U", rows)),
@@ -131,11 +139,15 @@ def native_model(config: Any, weights: Weights) -> Transformer:
     shared, inner, rows = config.n_key_value_heads or heads, config.d_mlp or 4 * width, config.d_vocab
     names = {str(name).lower(): name for name in _NORMS}
     kind = names.get(str(config.normalization_type).lower(), config.normalization_type)
+    _require_norms(kind, config.final_rms)
     arrays = {"embed.W_E": weights.take("tok_embed.weight", rows, width)}
     if config.positional_embedding_type.lower() == "standard":
         arrays["pos_embed.W_pos"] = weights.take("pos.weight", config.n_ctx, width)
     head = weights.affine("head", rows, width, bias="head.bias" in weights)  # a bridge adds a bias
-    arrays |= {"unembed.W_U": head.weight, "unembed.b_U": np.zeros(rows) if head.bias is None else head.bias}
+    arrays |= {
+        "unembed.W_U": head.weight,
+        "unembed.b_U": np.zeros(rows, head.weight.dtype) if head.bias is None else head.bias,
+    }
 
     def norm(name: str, source: str) -> dict[str, Any]:
         parts = weights.norm(source, width, shift=_NORMS[kind] == "layer") if kind in ("LN", "RMS") else ()
@@ -143,7 +155,7 @@ def native_model(config: Any, weights: Weights) -> Transformer:
 
     def layer(name: str, source: str, outer: int, inner: int) -> dict[str, Any]:
         weight, bias = weights.affine(source, outer, inner, bias=not config.gated_mlp)
-        return {name.format("W"): weight, name.format("b"): np.zeros(outer) if bias is None else bias}
+        return {name.format("W"): weight, name.format("b"): np.zeros(outer, weight.dtype) if bias is None else bias}
 
     for i in range(config.n_layers):
         at, source = f"blocks.{i}.", f"layers.{i}."
