@@ -371,7 +371,7 @@ def with_normal_weights(module):
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator) + (parameter.ndim == 1) * 0.5)
+            parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator) + (parameter.ndim == 1) * 0.5)
     return module.eval()
 
 
@@ -453,7 +453,8 @@ def language_model(kind):
     if kind == "GPT2":
         config = transformers.GPT2Config(n_positions=LENGTH, n_embd=WIDTH, n_layer=2, n_head=3, **shared)
         return with_normal_weights(transformers.GPT2LMHeadModel(config))
-    sizes = {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": 2, "num_attention_heads": 3}
+    sizes = {"hidden_size": 2 * WIDTH, "intermediate_size": INNER, "num_hidden_layers": 2, "num_attention_heads": 3}
+    sizes |= {} if kind == "GPTNeoX" else {"num_key_value_heads": 3}
     config = getattr(transformers, f"{kind}Config")(**sizes, max_position_embeddings=LENGTH, **shared)
     return with_normal_weights(getattr(transformers, f"{kind}ForCausalLM")(config))
 
