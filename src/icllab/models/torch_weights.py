@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.core.errors import expected, kind_of
+from icllab.core.errors import expected, kind_of, unknown
 from icllab.core.prompt import TokenPrompt
 from icllab.models import transformer_lens
 from icllab.models.networks.embedding import Interleaved, Tokens
@@ -22,6 +22,7 @@ from icllab.models.networks.transformer import BlockOptions, Transformer
 from icllab.models.pretrained.assembly import Affine, BlockWeights, Weights, activation, assembled
 from icllab.models.pretrained.configurations import FAMILIES, Family, family_and_fields
 from icllab.models.pretrained.families import gpt2_backbone
+from icllab.models.pretrained.files import BUFFERS
 from icllab.models.pytorch import FromTorch
 
 
@@ -79,12 +80,12 @@ def _converted(module: Any, bridge: Any = None) -> Transformer:
 def _attributes(config: Any, source: "Source") -> dict[str, Any]:
     """Attributes of a configuration that may change the function, with the name of its family."""
     family = _FAMILIES[source.family]
-    known = {*family.sizes, *family.flags, *family.defaults, *family.only}
-    attributes: dict[str, Any] = {}
-    for name, value in vars(config).items():
-        off = value is None or value is False or (isinstance(value, str | list | tuple | dict | set) and not value)
-        if name in known or not (name.startswith("_") or name in source.no_effect or off):
-            attributes[name] = value
+    attributes = {name: value for name, value in vars(config).items() if name not in source.no_effect}
+    for name, value in family.unknown(attributes).items():
+        if not (value is None or value is False or (isinstance(value, str | list | tuple | dict | set) and not value)):
+            hint = f"{unknown('attribute', name, family.known)}; set it to None if it changes nothing"
+            raise expected(name, "no attribute that is not understood", value, hint)
+        del attributes[name]
     return attributes | {"model_type": source.family}
 
 
@@ -103,7 +104,7 @@ def _require_all_taken(weights: Weights, source: "Source", tied: bool) -> None:
                 weights.take(name, *weights.shapes[name]), weights.take(table, *weights.shapes[table])
             ):
                 raise expected(name, "the table of the embedding, to which it is tied", "another matrix")
-        elif not re.search(source.unused, name):
+        elif not source.unused.search(name):
             raise expected(name, "no tensor that is not understood", weights.shapes[name])
 
 
@@ -171,17 +172,8 @@ def _gpt_neo(config: Any, weights: Weights) -> Transformer:
     return assembled(arrangement, options, map(block, range(count)), Affine(table), places, final, readout)
 
 
-_NO_EFFECT = """
-torchscript use_bfloat16 finetuning_task tokenizer_class prefix sep_token_id decoder_start_token_id max_length
-min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p
-repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences
-output_scores return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values suppress_tokens
-begin_suppress_tokens exponential_decay_length_penalty tf_legacy_loss attention_types resid_dropout embed_dropout
-""".split()  # noqa: SIM905
-"""Fields of generation that each configuration of transformers 4 has; and fields of GPT-Neo, which says
-``attention_types`` again as ``attention_layers``."""
 _WRAPPED = "._original_component"
-_BUFFERS = r"(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$"
+_GARG_UNUSED = re.compile(rf"{BUFFERS.pattern}|^_backbone\.wte\.weight$")
 _GPT_NEO = Family(
     build=_gpt_neo,
     sizes=("vocab_size", "max_position_embeddings", "hidden_size", "num_layers", "num_heads"),
@@ -189,7 +181,7 @@ _GPT_NEO = Family(
     flags={"tie_word_embeddings": True},
     defaults={"intermediate_size": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
     | {"attention_layers": None, "window_size": 256},
-    only={"add_cross_attention": False, "is_decoder": (False, True), "is_encoder_decoder": False},
+    only={},
 )
 _FAMILIES = FAMILIES | {
     "gpt_neo": _GPT_NEO,
@@ -204,17 +196,17 @@ class Source(NamedTuple):
     family: str
     config: str = "config"
     build: Callable[..., Transformer] | None = None
-    no_effect: Sequence[str] = _NO_EFFECT
-    unused: str = _BUFFERS
+    no_effect: Sequence[str] = ()
+    unused: re.Pattern[str] = BUFFERS
 
 
 _SOURCES = {
     "GPT2LMHeadModel": Source("gpt2"),
-    "GPTNeoForCausalLM": Source("gpt_neo"),
+    "GPTNeoForCausalLM": Source("gpt_neo", no_effect=("attention_types",)),  # its attention_layers say the same
     "GPTNeoXForCausalLM": Source("gpt_neox"),
     "LlamaForCausalLM": Source("llama"),
     "Qwen2ForCausalLM": Source("qwen2"),
     "HookedTransformer": Source("HookedTransformer", "cfg", None, transformer_lens.NO_EFFECT, transformer_lens.UNUSED),
     "NativeModel": Source("NativeModel", "cfg", None, transformer_lens.NO_EFFECT),
-    "TransformerModel": Source("gpt2", "_backbone.config", _garg, unused=rf"{_BUFFERS}|^_backbone\.wte\.weight$"),
+    "TransformerModel": Source("gpt2", "_backbone.config", _garg, unused=_GARG_UNUSED),
 }

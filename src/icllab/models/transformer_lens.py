@@ -1,5 +1,6 @@
 """Models of TransformerLens as a :class:`Transformer`: HookedTransformer, and NativeModel of its bridges."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -194,7 +195,9 @@ quantization_method qk_norm_after_rope uses_rms_norm layer_norm_folding split_at
 """.split()  # noqa: SIM905
 """Fields of training, tokenizers and hooks, and numbers that count only with an option that is refused."""
 # Masks and angles, and parts that the configuration switches off.
-UNUSED = r"^(pos_embed\.W_pos|(blocks\.\d+\.)?ln\w*\.[wb]|blocks\.\d+\.(mlp\.[Wb]_\w+|attn\.(mask|IGNORE|rotary_\w+)))$"
+UNUSED = re.compile(
+    r"^(pos_embed\.W_pos|(blocks\.\d+\.)?ln\w*\.[wb]|blocks\.\d+\.(mlp\.[Wb]_\w+|attn\.(mask|IGNORE|rotary_\w+)))$"
+)
 
 _OFF = (-1, 0, None)
 HOOKED_TRANSFORMER = Family(

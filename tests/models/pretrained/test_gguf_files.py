@@ -13,7 +13,7 @@ def written(path, kind):
     """Two rows of 256 numbers in blocks of random bytes, whose scales are 1."""
     of = gguf.GGMLQuantizationType[kind]
     data = np.random.default_rng(0).integers(0, 256, (2, gguf.GGML_QUANT_SIZES[of][1]), np.uint8)
-    at = {"Q4_K": (0, 2), "Q6_K": (208,), "Q5_K": ()}[kind]
+    at = {"Q4_K": (0, 2), "Q6_K": (208,), "Q8_K": ()}[kind]
     for begin in at:
         data[:, begin : begin + 2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
     writer = gguf.GGUFWriter(path, "llama")
@@ -47,8 +47,6 @@ def test_q4_k_is_what_the_package_says(tmp_path):
 
 
 def test_other_types_are_refused(tmp_path):
-    written(tmp_path / "a.gguf", "Q5_K")
-    with pytest.raises(
-        InputError, match="type of a: expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K, got 'Q5_K'"
-    ):
+    written(tmp_path / "a.gguf", "Q8_K")
+    with pytest.raises(InputError, match="type of a: expected a type that the package gguf dequantises, got 'Q8_K'"):
         gguf_file(tmp_path / "a.gguf")
