@@ -236,7 +236,7 @@ SIZES = {
     ),
     **dict.fromkeys(("HookedTransformer", "NativeModel"), ("cfg", OPTIONS)),
 }
-MODULES = [*SIZES, "TransformerModel", "TransformerBridge"]
+MODULES = [*SIZES, "TransformerModel", "TransformerBridge", "a bridge of GPT2LMHeadModel"]
 
 
 def with_option(kind, name, value):
@@ -247,6 +247,8 @@ def with_option(kind, name, value):
     if kind == "TransformerBridge":
         inner = with_option("NativeModel", name, value)
         return stand_in(kind, {}, original_model=stand_in("NativeModel", {}), cfg=inner.cfg)
+    if kind.startswith("a bridge"):
+        return stand_in("TransformerBridge", {}, original_model=with_option("GPT2LMHeadModel", name, value))
     attribute, sizes = SIZES[kind]
     return stand_in(kind, {}, **{attribute: SimpleNamespace(**sizes, **{name: value})})
 

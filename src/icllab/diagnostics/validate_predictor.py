@@ -179,7 +179,7 @@ def _holds_user_code(value: Any) -> bool:
 
 
 def _holds_torch_module(value: Any) -> bool:
-    """Whether a value is a ``torch.nn.Module``, or holds one that is not in a :class:`FromTorch`."""
+    """Search a predictor, but no :class:`FromTorch`, for a ``torch.nn.Module``."""
     return is_torch_module(value) or (not isinstance(value, FromTorch) and any(map(_holds_torch_module, _parts(value))))
 
 

@@ -117,7 +117,7 @@ class FromTorch(AbstractPredictor):
 
 
 def is_torch_module(value: Any) -> bool:
-    """Whether a value is a ``torch.nn.Module``. PyTorch is not imported."""
+    """Recognise a ``torch.nn.Module`` by the name of its class, without PyTorch."""
     kinds = type(value).__mro__
     return any(kind.__name__ == "Module" and kind.__module__.partition(".")[0] == "torch" for kind in kinds)
 

@@ -6,7 +6,7 @@ a gated layer of TransformerLens, which have no place of their own here.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -63,24 +63,24 @@ def _converted(module: Any, bridge: Any = None) -> Transformer:
     source = _SOURCES[kind]
     owner = module if bridge is None or source.config != "cfg" else bridge
     try:
-        config, state = attrgetter(source.config)(owner), module.state_dict()
-    except AttributeError as error:
+        attributes, state = vars(attrgetter(source.config)(owner)), module.state_dict()
+    except (AttributeError, TypeError) as error:
         raise expected("module", f"a {kind} with {source.config} and state_dict", str(error)) from error
     tensors = {name.replace(_WRAPPED, ""): tensor for name, tensor in state.items()}
     if bridge is None and any(_WRAPPED in name for name in state):
         raise expected("module", "the TransformerBridge itself", f"its original_model, a {kind}")
     weights = Weights({name: tuple(np.shape(tensor)) for name, tensor in tensors.items()}, lambda n: _array(tensors[n]))
-    family, options = family_and_fields(_attributes(config, source), len(tensors), _FAMILIES)
+    family, options = family_and_fields(_computing(attributes, source), len(tensors), _FAMILIES)
     model = (source.build or family.build)(options, weights)
     if bridge is None:
         _require_all_taken(weights, source, getattr(options, "tie_word_embeddings", False))
     return model
 
 
-def _attributes(config: Any, source: "Source") -> dict[str, Any]:
+def _computing(attributes: Mapping[str, Any], source: "Source") -> dict[str, Any]:
     """Attributes of a configuration that may change the function, with the name of its family."""
     family = _FAMILIES[source.family]
-    attributes = {name: value for name, value in vars(config).items() if name not in source.no_effect}
+    attributes = {name: value for name, value in attributes.items() if name not in source.no_effect}
     for name, value in family.unknown(attributes).items():
         if not (value is None or value is False or (isinstance(value, str | list | tuple | dict | set) and not value)):
             hint = f"{unknown('attribute', name, family.known)}; set it to None if it changes nothing"
@@ -114,13 +114,15 @@ def _require_same(model: Transformer, module: Any) -> None:
     prompt = TokenPrompt(jnp.asarray(ids, jnp.int32))
     theirs = FromTorch(module)(prompt)
     with jax.default_matmul_precision("highest"):
-        error = float(jnp.abs(model(prompt) - theirs).max() / jnp.abs(theirs).max())
+        error, size = (float(jnp.abs(values).max()) for values in (model(prompt) - theirs, theirs))
     tolerance = 1e-3 if next(module.parameters()).dtype.itemsize >= 4 else 0.05
-    if not error <= tolerance:
-        hint = "it does not compute with the weights of its original_model: copy that before it is wrapped"
-        raise expected(
-            "module", "a TransformerBridge whose logits are the copy's", f"a difference of {error:.2g}", hint
+    if not error <= tolerance * size:
+        requirement, came = (
+            "a TransformerBridge whose logits are the copy's",
+            f"a difference of {error:.2g} of {size:.2g}",
         )
+        hint = "it does not compute with the weights of its original_model: copy that before it is wrapped"
+        raise expected("module", requirement, came, hint)
 
 
 def _garg(config: Any, weights: Weights) -> Transformer:
