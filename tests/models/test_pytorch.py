@@ -189,7 +189,7 @@ def test_what_it_cannot_take_is_said():
     with pytest.raises(InputError, match="module: expected one that returns a tensor of answers, got 'list'"):
         FromTorch(module)(TASK.sample(key=KEY))
     items = ItemLabel.init(classes=8, labels=4, pairs=2, dim=3, no_repeats=True, key=KEY)
-    with pytest.raises(InputError, match="features: expected one for prompts of kind ItemLabelPrompt, got None"):
+    with pytest.raises(InputError, match=r"^features: expected one for prompts of kind ItemLabelPrompt, got None"):
         FromTorch(Module())(items.sample(key=KEY))
 
 
