@@ -96,6 +96,28 @@ def test_one_batch_system_is_chosen(words, icl):
     assert "submit: expected --slurm, or --print with pbs, kubernetes or skypilot" in err
 
 
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("--print pbs", ["--partition low", "--parameter a=b", "--dry-run", "--image a", "--volume b"]),
+        ("--print kubernetes", ["--partition low", "--parameter a=b", "--dry-run"]),
+        ("--print skypilot", ["--partition low", "--parameter a=b", "--dry-run", "--image icl-lab"]),
+        ("--slurm", ["--image icl-lab", "--volume icl-results"]),
+    ],
+)
+def test_an_option_that_would_be_dropped_is_refused_by_name(target, options, icl):
+    for words in options:
+        status, out, err = icl("submit", "routing/one_daughter", *target.split(), *words.split())
+        assert (status, out) == (2, "")
+        assert f"{words.split()[0]}: expected no such option with {target}, got" in err
+
+
+def test_more_jobs_than_any_array_has_are_refused(icl):
+    status, _, err = icl("submit", "routing/one_daughter", "--print", "pbs", "--jobs", "99999999999")
+    assert status == 2
+    assert "jobs: expected at most 4000000, got 99999999999; no array of Slurm is larger" in err
+
+
 def test_a_script_is_printed_as_it_is(icl):
     words = ("submit", "routing/one_daughter", "--size", "medium", "--print", "kubernetes", "--jobs", "20")
     status, out, _ = icl(*words, "--set", "layers=2", "--time", "90m")

@@ -9,7 +9,7 @@ import pytest
 
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.lab import submission
-from icllab.lab.executors import Requeued
+from icllab.lab.executors import Batch, Requeued, UnknownJobs, job_number
 from icllab.lab.submission import Jobs, Shard, minutes, script, submit
 
 yaml = pytest.importorskip("yaml")
@@ -145,6 +145,132 @@ def test_what_slurm_or_submitit_refuses_is_one_line(slurm, tmp_path):
     (slurm.parent / "bin" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition' >&2; exit 1\n")
     with pytest.raises(EnvironmentFault, match=r"expected slurm to take 2 jobs, got .*invalid partition"):
         submit(Jobs(RUN, 2, 60), tmp_path, {})
+
+
+@pytest.fixture
+def sbatch(slurm):
+    """Set the bytes that sbatch prints on both streams, and its status; it notes its calls in ``calls``."""
+
+    def set_answer(answer, complaint=b"", status=0):
+        folder = slurm.parent / "bin"
+        (folder / "answer").write_bytes(answer)
+        (folder / "complaint").write_bytes(complaint)
+        lines = f"echo >>{folder}/calls; cat {folder}/answer; cat {folder}/complaint >&2; exit {status}"
+        (folder / "sbatch").write_text(f"#!/bin/sh\n{lines}\n")
+        return folder / "calls"
+
+    return set_answer
+
+
+ANSWERS = {
+    b"Submitted batch job 4711\n": "4711",
+    b"Submitted batch job 4711 on cluster north\n": "4711",
+    b"sbatch: Submitted batch job 4711\r\n": "4711",
+    b"4711": "4711",
+    b"  4711  \n": "4711",
+    b"4711;north\n": "4711",
+    b"job 12 of 40 in your quota of 2026\nSubmitted batch job 4711\n": "4711",
+    b"2026\nSubmitted batch job 4711\nnode 7\n": "4711",
+    b"Welcome, job 1 of 3\n\n4711;north\n": "4711",
+    b"n\xe9te: caf\xe9 job 3\nSubmitted batch job 4711\n": "4711",
+    b"\xff\xfe 12\n4711\n": "4711",
+    b"4711\n4711\n": "4711",
+    b"": None,
+    b"\n\n": None,
+    b"job 12": None,
+    b"Submitted job 4711": None,
+    b"Submitted batch job\n": None,
+    b"7 jobs\n": None,
+    b"12\n4711\n": None,
+    b"12;north;south x\n": None,
+    b"Submitted batch job 12\nSubmitted batch job 4711\n": None,
+    "\u0664\u0667\u0661\u0661\n".encode(): None,
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_number_of_the_jobs_is_read_from_the_answer(answer):
+    assert job_number(answer.decode(errors="replace")) == ANSWERS[answer]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("answer", [b"4711;north\n", b"caf\xe9, job 3\nSubmitted batch job 4711\n"])
+def test_jobs_have_the_number_of_the_answer(answer, count, sbatch, tmp_path):
+    calls = sbatch(answer, b"sbatch: \xe9 note\n")
+    assert submit(Jobs(RUN, count, 60), tmp_path, {}) == (["4711"] if count == 1 else ["4711_0", "4711_1"])
+    assert len(list((tmp_path / "jobs").glob("4711*_submitted.pkl"))) == count
+    assert calls.read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint", "status"),
+    [
+        (b"", b"", 0),
+        (b"job 12 of your quota\n", b"", 0),
+        (b"\x1b[2Jjob\xe9\n", b"", 0),
+        (b"Submitted batch job 4711\n", b"hook: error", 3),
+        (b"", b"sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n", 1),
+    ],
+)
+def test_jobs_of_an_unknown_number_are_submitted_once(answer, complaint, status, sbatch, tmp_path):
+    calls = sbatch(answer, complaint, status)
+    both = f"{answer.decode(errors='replace').strip()} {complaint.decode().strip()}".strip()
+    with pytest.raises(UnknownJobs) as failure:
+        submit(Jobs(RUN, 2, 60), tmp_path, {})
+    message = str(failure.value)
+    assert f"expected the number of 2 jobs from sbatch, got status {status} and {both!r}" in message
+    assert "the jobs may run: look with squeue before you submit again, and remove" in message
+    assert message.isprintable()
+    assert failure.value.exit_status == 4
+    sbatch(b"Submitted batch job 4711\n")
+    with pytest.raises(EnvironmentFault) as again:
+        submit(Jobs(RUN, 2, 60), tmp_path, {})
+    assert str(again.value) == message
+    assert calls.read_text().count("\n") == 1
+    (tmp_path / "jobs" / "unknown.txt").unlink()
+    assert submit(Jobs(RUN, 2, 60), tmp_path, {}) == ["4711_0", "4711_1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"), [(b"", b"sbatch: error: no\xe9\n"), (b"no, 3 times no", b""), (b"", b"")]
+)
+def test_jobs_that_slurm_refuses_may_be_submitted_again(answer, complaint, sbatch, tmp_path):
+    sbatch(answer, complaint, 1)
+    with pytest.raises(
+        EnvironmentFault, match=r"expected slurm to take 2 jobs, got (sbatch: error: no|no, 3|status 1)"
+    ):
+        submit(Jobs(RUN, 2, 60), tmp_path, {})
+    sbatch(b"4711")
+    assert submit(Jobs(RUN, 2, 60), tmp_path, {}) == ["4711_0", "4711_1"]
+
+
+def test_jobs_of_a_scheduler_have_the_number_of_the_answer(sbatch, tmp_path):
+    """Of ``--scheduler slurm`` too, and other executors of submitit stay as they are."""
+    sbatch(b"4711;north\n")
+    batch = Batch("slurm", {"timeout_min": 5}, tmp_path)
+    batch.submit(len, [])
+    (job,) = batch._jobs.values()
+    assert job.job_id == "4711"
+    sbatch(b"", b"sbatch: error: invalid partition\n", 1)
+    with pytest.raises(EnvironmentFault, match="expected slurm to take 1 jobs, got sbatch: error: invalid partition"):
+        batch.submit(len, [])
+    batch._jobs.clear()
+    batch.shutdown()
+    assert submitit.slurm.slurm.SlurmExecutor.__module__ == "submitit.slurm.slurm"
+
+
+def test_without_sbatch_it_says_so(slurm, tmp_path, monkeypatch):
+    (slurm.parent / "bin" / "sbatch").unlink()
+    monkeypatch.setenv("PATH", str(slurm.parent / "bin"))
+    with pytest.raises(EnvironmentFault, match=r"submit: expected sbatch to run, got .*sbatch"):
+        submit(Jobs(RUN, 2, 60), tmp_path, {})
+
+
+@pytest.mark.parametrize(("name", "field", "most"), [("jobs", "count", 4_000_000), ("workers", "cores", 65_533)])
+def test_numbers_that_no_slurm_takes_are_refused(name, field, most):
+    assert getattr(Jobs(RUN, **{"count": 1, "minutes": 60, field: most}), field) == most
+    with pytest.raises(InputError, match=f"^{name}: expected at most {most}, got {most + 1}; .*Slurm"):
+        Jobs(RUN, **{"count": 1, "minutes": 60, field: most + 1})
 
 
 def test_without_slurm_it_says_so(tmp_path, monkeypatch):

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import assert_refused
+from refusals import assert_refused, unchecked
 
 from icllab import diagnostics
 from icllab.core.errors import InputError
+from icllab.core.prompt import RegressionPrompt, TokenPrompt
 from icllab.models import FromTorch
 from icllab.tasks import ItemLabel, LinearRegression, RepeatedTokens, Standardised
 
@@ -70,7 +71,7 @@ class Ahead(Module):
 
 @pytest.fixture(autouse=True)
 def _torch(request, monkeypatch):
-    if "of_pytorch" in request.node.name:
+    if "of_pytorch" in request.node.name:  # PyTorch itself
         return
     torch = types.SimpleNamespace(
         Tensor=Tensor,
@@ -188,8 +189,112 @@ def test_what_it_cannot_take_is_said():
     with pytest.raises(InputError, match="module: expected one that returns a tensor of answers, got 'list'"):
         FromTorch(module)(TASK.sample(key=KEY))
     items = ItemLabel.init(classes=8, labels=4, pairs=2, dim=3, no_repeats=True, key=KEY)
-    with pytest.raises(InputError, match="features: expected one for prompts of kind ItemLabelPrompt, got None"):
+    with pytest.raises(InputError, match=r"^features: expected one for prompts of kind ItemLabelPrompt, got None"):
         FromTorch(Module())(items.sample(key=KEY))
+
+
+class Layer(Module):
+    """A matrix of another width than its inputs have."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = np.ones((2, 9)).view(Tensor)
+
+    def named_parameters(self, recurse):
+        return {"weight": self.weight}.items() if not recurse else None
+
+    def forward(self, hidden):
+        return hidden @ self.weight.T
+
+
+class Outer(Module):
+    def __init__(self):
+        super().__init__()
+        self.read = Layer()
+
+    def named_modules(self):
+        return [("", self), ("read", self.read)]
+
+    def forward(self, x, y):
+        return self.read(x)
+
+
+def test_a_module_that_fails_says_which_tensor_had_which_shape():
+    """Those of the innermost layer, by their names, and those of the prompt."""
+    prompt = TASK.sample_many(4, key=KEY)
+    with pytest.raises(InputError) as failure:
+        FromTorch(Outer())(prompt)
+    expected = "module: expected an answer to a prompt of x (4, 6, 3), y (4, 6), got ValueError in Layer read "
+    expected += "(hidden (4, 6, 3), weight (2, 9)): matmul: "
+    assert str(failure.value).startswith(expected)
+    assert "\n" not in str(failure.value)
+    with pytest.raises(InputError, match=r"^module: expected an answer to .* ValueError in Layer read \(hidden"):
+        diagnostics.per_length({"mine": FromTorch(Outer())}, TASK, key=KEY, prompts=4)
+    module = Module()
+    module.forward = lambda x: x
+    with pytest.raises(InputError, match=r"got TypeError in Module: .*; features= gives it other arguments"):
+        FromTorch(module)(prompt)
+    assert module.training
+    with pytest.raises(InputError, match=r"got KeyError in features: 'z'$"):
+        FromTorch(module, lambda prompt: vars(prompt)["z"])(prompt)
+
+
+def test_a_raw_module_is_one_line_that_names_what_to_try():
+    """Also within another predictor; one that answers prompts is left alone."""
+    kind = type("Module", (Module,), {"__module__": "torch.nn.modules.module"})
+    raw = type("Net", (kind,), {})()
+    hint = "; models.FromTorch(module) gives a torch.nn.Module the tensors of a prompt"
+    for name, predictor in {"mine": raw, "scaled": Standardised(raw)}.items():
+        with pytest.raises(InputError) as failure:
+            diagnostics.per_length({name: predictor}, TASK, key=KEY, prompts=4)
+        assert str(failure.value).startswith(
+            f"predictor {name!r}: expected an array of answers to a prompt of the task"
+        )
+        assert str(failure.value).endswith(hint)
+        assert "\n" not in str(failure.value)
+    with pytest.raises(InputError) as failure:
+        diagnostics.per_length({"mine": Module()}, TASK, key=KEY, prompts=4)
+    assert hint not in str(failure.value)
+    type(raw).__call__ = lambda self, prompt: mean_so_far(prompt)
+    losses = [diagnostics.per_length(one, TASK, key=KEY, prompts=4).loss for one in (raw, mean_so_far)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_a_prompt_of_tensors_is_refused():
+    class OfTorch:
+        detach, shape = None, (3,)
+
+    hint = "expected an array of JAX or NumPy, got 'a OfTorch of PyTorch'; jnp.asarray("
+    mask = jnp.ones(3, bool)
+    assert_refused(lambda: RegressionPrompt(OfTorch(), jnp.ones(3)), f"x: {hint}x.numpy")
+    assert_refused(lambda: RegressionPrompt(jnp.ones((3, 2)), OfTorch(), mask), f"y: {hint}y.numpy")
+    assert_refused(lambda: TokenPrompt(OfTorch(), mask), f"tokens: {hint}tokens.numpy")
+    with unchecked():
+        assert RegressionPrompt(np.ones((3, 2)), np.ones(3)).positions == 3
+
+
+@pytest.mark.slow
+def test_layers_of_pytorch_are_named_with_their_shapes():
+    torch = pytest.importorskip("torch")
+
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(5, 1))
+
+        def forward(self, x, y):
+            return self.inner(x)[..., 0]
+
+    shapes = r"x \(1, 6, 3\), y \(1, 6\), got RuntimeError in Linear inner.1 \(input \(1, 6, 4\), weight \(1, 5\), bias"
+    with pytest.raises(InputError, match=shapes):
+        FromTorch(Network())(TASK.sample(key=KEY))
+    with pytest.raises(InputError, match=r"models\.FromTorch"):
+        diagnostics.require_causal(Network(), TASK, key=KEY)
+    with (
+        unchecked(),
+        pytest.raises(InputError, match="x: expected an array of JAX or NumPy, got 'a Tensor of PyTorch'"),
+    ):
+        RegressionPrompt(torch.ones(3, 2), torch.ones(3))
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

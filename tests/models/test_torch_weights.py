@@ -171,45 +171,6 @@ def test_a_network_of_garg_et_al_answers_regression_prompts(precision):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"normalization_type": "LN", "positional_embedding_type": "standard", "use_attn_scale": False},
-        {"normalization_type": "RMS", "positional_embedding_type": "rotary", "rotary_dim": 4},
-        {
-            "normalization_type": "LNPre",
-            "positional_embedding_type": "rotary",
-            "rotary_dim": 8,
-            "rotary_adjacent_pairs": True,
-            "parallel_attn_mlp": True,
-        },
-        {"normalization_type": None, "positional_embedding_type": "standard", "attn_only": True},
-        {
-            "normalization_type": "RMSPre",
-            "positional_embedding_type": "standard",
-            "use_local_attn": True,
-            "attn_types": ["global", "local"],
-            "window_size": 4,
-        },
-    ],
-)
-def test_a_hooked_transformer_and_its_activations_are_theirs(options):
-    lens = pytest.importorskip("transformer_lens")
-    sizes = {"n_layers": 2, "d_model": WIDTH, "d_head": 8, "n_heads": HEADS, "d_vocab": VOCABULARY, "n_ctx": LENGTH}
-    mlp = {} if options.get("attn_only") else {"d_mlp": 40, "act_fn": "gelu_new"}
-    module = lens.HookedTransformer(lens.HookedTransformerConfig(**sizes, **mlp, **options, device="cpu"))
-    with_normal_weights(module, torch.float32)
-    ids = np.random.default_rng(0).integers(0, VOCABULARY, LENGTH)
-    logits, cache = module.run_with_cache(torch.tensor(ids)[None])
-    trace = icl.models.from_torch(module).trace(TokenPrompt(jnp.asarray([*ids, 0], jnp.int32)))
-    require_close(trace.prediction, logits[0].detach(), 1e-5)
-    rotary = options["positional_embedding_type"] == "rotary"
-    pairs = {"pattern": "attn.hook_pattern", "queries": "attn.hook_rot_q" if rotary else "attn.hook_q"}
-    pairs |= {"unrotated_keys": "attn.hook_k"} if rotary else {"keys": "attn.hook_k"}
-    for ours, theirs in pairs.items():
-        require_close(trace.activations[f"block1.attention.{ours}"], cache[f"blocks.1.{theirs}"][0].detach(), 1e-5)
-
-
-@pytest.mark.parametrize(
     ("module", "message"),
     [
         (

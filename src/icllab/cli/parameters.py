@@ -177,8 +177,10 @@ class Batch(Sweep):
             help="NAME=VALUE of submitit, such as slurm_account=lab or gpus_per_node=1. Repeatable.", negative=""
         ),
     ] = None
-    image: Annotated[str, Parameter(help="The container image with icl, for Kubernetes.")] = "icl-lab"
-    volume: Annotated[str, Parameter(help="The volume claim, or the bucket, of the results.")] = "icl-results"
+    image: Annotated[str | None, Parameter(help="The container image with icl, for Kubernetes; icl-lab.")] = None
+    volume: Annotated[
+        str | None, Parameter(help="The volume claim of Kubernetes or bucket of SkyPilot of the results; icl-results.")
+    ] = None
     dry_run: Annotated[bool, switch("Say what would be submitted; nothing is.")] = False
 
 

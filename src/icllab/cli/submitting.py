@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from icllab.cli.options import axes
 from icllab.cli.parameters import Batch, Sweep
 from icllab.cli.reports import Report, lines
-from icllab.core.errors import CellsMissing, InputError
+from icllab.core.errors import CellsMissing, InputError, expected
 from icllab.core.grid import spelled
 from icllab.lab import cost as costs
 from icllab.lab import registry, submission
@@ -77,6 +77,14 @@ def submit(claim: str, options: Batch) -> Report:
     """Submit a run to Slurm; or say or print what would be submitted."""
     if options.slurm == (options.print is not None):
         raise InputError("submit: expected --slurm, or --print with pbs, kubernetes or skypilot; choose one")
+    target = "--slurm" if options.print is None else f"--print {options.print}"
+    values = {"partition": options.partition, "parameter": options.parameter, "dry-run": options.dry_run or None}
+    values |= {"image": options.image, "volume": options.volume}
+    for name, value in values.items():
+        if value is not None and name not in submission.USES[target]:
+            users = ", ".join(user for user, names in submission.USES.items() if name in names)
+            raise expected(f"--{name}", f"no such option with {target}", value, f"it is an option of {users}")
+    submission.require_bound("jobs", options.jobs)
     remote = options.print in ("kubernetes", "skypilot")
     if remote and options.claims:
         raise InputError(f"submit: expected a claim that comes with icl-lab for {options.print}, got --claims")
@@ -91,7 +99,9 @@ def submit(claim: str, options: Batch) -> Report:
         f"icl-{re.sub('[^a-z0-9]+', '-', claim.lower().partition('/')[2])[:48].strip('-')}",
     )
     if options.print is not None:
-        text = submission.script(options.print, jobs, image=options.image, volume=options.volume)
+        text = submission.script(
+            options.print, jobs, image=options.image or "icl-lab", volume=options.volume or "icl-results"
+        )
         data = {"claim": claim, "system": options.print, "script": text}
         return Report(data, lambda console: console.out(text, highlight=False, end=""))
     parameters = dict(map(parameter, options.parameter or ()))

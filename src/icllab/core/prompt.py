@@ -28,6 +28,16 @@ from icllab.core.vocabularies import in_vocabulary
 class Prompt(eqx.Module):
     """Interface of all prompts."""
 
+    def __check_init__(self) -> None:
+        self._require_arrays()
+
+    def _require_arrays(self) -> None:
+        """Raise for a tensor of PyTorch."""
+        for name, value in vars(self).items():
+            if hasattr(value, "detach"):
+                hint = f"jnp.asarray({name}.numpy(force=True)) makes one"
+                raise expected(name, "an array of JAX or NumPy", f"a {type(value).__name__} of PyTorch", hint)
+
     @property
     @abc.abstractmethod
     def positions(self) -> int:
@@ -111,6 +121,7 @@ class RegressionPrompt(Prompt):
     mask: Bool[Array, " position"] | None = None
 
     def __post_init__(self) -> None:
+        self._require_arrays()
         if self.mask is not None:
             require_padding(self.mask, np.shape(self.y))
             self.x = jnp.where(jnp.broadcast_to(self.mask[..., None], self.x.shape), self.x, 0)
@@ -182,6 +193,7 @@ class TokenPrompt(Prompt):
     mask: Bool[Array, " token"] | None = None
 
     def __post_init__(self) -> None:
+        self._require_arrays()
         if self.mask is not None:
             require_padding(self.mask, np.shape(self.tokens))
             self.tokens = jnp.where(self.mask, self.tokens, 0)

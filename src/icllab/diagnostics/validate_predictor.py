@@ -20,6 +20,7 @@ from jaxtyping import Array, PRNGKeyArray
 from icllab.core.errors import IclError, InputError, expected, require_key
 from icllab.core.protocols import AbstractPredictor, AbstractTask, Predictor, answer_single, declared, require_task
 from icllab.diagnostics.causality import Examination, examine
+from icllab.models.pytorch import FromTorch, is_torch_module
 from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run, Trajectory
 
@@ -153,6 +154,8 @@ def _examine(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray) -
         raise failure
     message = (str(failure).splitlines() or [""])[0]
     hint = "; traceable = False keeps a function of NumPy on the host" if isinstance(failure, JAXTypeError) else ""
+    if _holds_torch_module(predictor):
+        hint = "; models.FromTorch(module) gives a torch.nn.Module the tensors of a prompt"
     came = f"{type(failure).__name__}: {message}{hint}"
     wish = "an array of answers to a prompt of the task"
     raise InputError(f"predictor {name!r}: expected {wish}, got {came}") from failure
@@ -173,6 +176,11 @@ def _holds_user_code(value: Any) -> bool:
     if callable(value) and _home(value).partition(".")[0] not in _LIBRARIES:
         return True
     return any(map(_holds_user_code, _parts(value)))
+
+
+def _holds_torch_module(value: Any) -> bool:
+    """Search a predictor, but no :class:`FromTorch`, for a ``torch.nn.Module``."""
+    return is_torch_module(value) or (not isinstance(value, FromTorch) and any(map(_holds_torch_module, _parts(value))))
 
 
 def _parts(value: Any) -> Iterable[Any]:

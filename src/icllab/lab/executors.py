@@ -4,12 +4,15 @@ A run submits jobs to an executor of :mod:`concurrent.futures`, whichever it is,
 """
 
 import contextlib
+import functools
 import os
+import re
 import signal
+import subprocess
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from typing import Any
@@ -135,7 +138,7 @@ def _scheduler(address: str, folder: Path) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        raise _extra() from None
+        raise _extra("--scheduler") from None
     try:
         client = Client(address, timeout=_TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -146,10 +149,8 @@ def _scheduler(address: str, folder: Path) -> Iterator[Executor]:
         yield client.get_executor(pure=False)
 
 
-def _extra() -> EnvironmentFault:
-    return EnvironmentFault(
-        "--scheduler: expected the extra [cluster], it is not installed; " + install_command("cluster")
-    )
+def _extra(name: str) -> EnvironmentFault:
+    return EnvironmentFault(f"{name}: expected the extra [cluster], it is not installed; {install_command('cluster')}")
 
 
 def parameter(text: str) -> tuple[str, Any]:
@@ -158,6 +159,90 @@ def parameter(text: str) -> tuple[str, Any]:
     if not (name and sign and value):
         raise expected("scheduler", "slurm:name=value,... with parameters of submitit", text, "slurm:timeout_min=60")
     return name, int(value) if value.isdecimal() else value
+
+
+def batch_executor(name: str, cluster: str, folder: Path, parameters: Mapping[str, Any], **options: Any) -> Any:
+    """An executor of submitit; that of Slurm reads the answers of sbatch by :func:`job_number`.
+
+    Args:
+        name: Name of the option or command, for errors.
+        cluster: ``slurm``; or ``local``, for processes of this machine.
+        folder: Folder of what jobs are given, return and print.
+        parameters: Those of ``submitit.AutoExecutor.update_parameters``.
+        options: Those of ``submitit.AutoExecutor``.
+
+    Raises:
+        EnvironmentFault: submitit is not installed.
+        InputError: There is no such cluster here, or submitit does not know a parameter.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise _extra(name) from None
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster, **options)
+        executor.update_parameters(**parameters)
+    except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{name}: expected {cluster} with parameters of submitit, got {reason}") from None
+    if cluster == _SLURM:
+        executor._executor.__class__ = _slurm_executor()
+    return executor
+
+
+@functools.cache
+def _slurm_executor() -> type[Any]:
+    from submitit.slurm import slurm
+
+    class SlurmExecutor(slurm.SlurmExecutor):
+        def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+            """Run sbatch here; what submitit runs, decodes and reads is the number alone."""
+            command = super()._make_submission_command(submission_file_path)
+            return ["echo", f"Submitted batch job {_submitted(command, self.parameters.get('map_count', 1))}"]
+
+        def _internal_process_submissions(self, delayed_submissions: Any) -> list[Any]:
+            """Submit jobs; submitit makes another executor for an array, by this name."""
+            kind, slurm.SlurmExecutor = slurm.SlurmExecutor, type(self)
+            try:
+                return super()._internal_process_submissions(delayed_submissions)
+            finally:
+                slurm.SlurmExecutor = kind
+
+    return SlurmExecutor
+
+
+class UnknownJobs(EnvironmentFault):
+    """Jobs may have been submitted, but their number is not known."""
+
+
+def _submitted(command: list[str], count: int) -> str:
+    """Run sbatch for a number of jobs; return the number that Slurm gives them."""
+    try:
+        process = subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        raise EnvironmentFault(f"submit: expected sbatch to run, got {error}") from error
+    answer, complaint = (text.decode(errors="replace").strip() for text in (process.stdout, process.stderr))
+    number, status = job_number(answer), process.returncode
+    if status == 0 and number is not None:
+        return number
+    # Slurm may have taken jobs although sbatch waited in vain for its answer.
+    if status > 0 and number is None and "timed out" not in complaint:
+        reason = " ".join((complaint or answer or f"status {status}").split())
+        raise EnvironmentFault(f"submit: expected slurm to take {count} jobs, got {reason}")
+    came = f"status {status} and {f'{answer} {complaint}'.strip()!r}"
+    advice = "the jobs may run: look with squeue before you submit again"
+    raise UnknownJobs(f"submit: expected the number of {count} jobs from sbatch, got {came}; {advice}")
+
+
+def job_number(answer: str) -> str | None:
+    """The number in an answer of sbatch: ``Submitted batch job N``, else a line of ``N`` or ``N;cluster``.
+
+    None if there is no such number, or more than one.
+    """
+    numbers = re.findall(r"Submitted batch job ([0-9]+)\b", answer)
+    lines = (re.fullmatch(r"([0-9]+)(?:;\S+)?", line.strip()) for line in answer.splitlines())
+    (number, *others) = {*numbers} or {line[1] for line in lines if line} or {None}
+    return None if others else number
 
 
 class Batch(Executor):
@@ -170,15 +255,7 @@ class Batch(Executor):
     """
 
     def __init__(self, cluster: str, parameters: dict[str, Any], folder: Path) -> None:
-        try:
-            import submitit
-        except ImportError:
-            raise _extra() from None
-        try:
-            self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
-            self._executor.update_parameters(**parameters)
-        except (RuntimeError, NameError, TypeError, ValueError) as error:
-            raise InputError(f"scheduler: expected {cluster} with parameters of submitit, got {error}") from None
+        self._executor = batch_executor("scheduler", cluster, folder, parameters)
         self._jobs: dict[Future[Any], Any] = {}
         self._closed = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)

@@ -16,14 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from icllab.core.errors import EnvironmentFault, InputError, expected, install_command, require_integer
-from icllab.lab.executors import environment
+from icllab.core.errors import EnvironmentFault, expected, require_integer
+from icllab.lab.executors import UnknownJobs, batch_executor, environment
 
 SYSTEMS = ("pbs", "kubernetes", "skypilot")
 TIMEOUTS = 100
 """How often a job may reach its time limit and be queued again."""
 RESULTS = "/results"
 """Where containers and virtual machines see the volume of the results."""
+USES = {
+    "--slurm": ("partition", "parameter", "dry-run"),
+    "--print pbs": (),
+    "--print kubernetes": ("image", "volume"),
+    "--print skypilot": ("volume",),
+}
+"""Options of ``icl submit`` that only some systems use."""
+MOST = {"jobs": (4_000_000, "no array of Slurm is larger"), "workers": (65_533, "Slurm counts cores in 16 bits")}
+"""Largest numbers, and the reason."""
 _UNTRIED = "Untried on a cluster; its syntax was checked"
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 _UNITS = {"d": 1440, "h": 60, "m": 1}
@@ -64,8 +73,10 @@ class Jobs:
     name: str = "icl"
 
     def __post_init__(self) -> None:
-        for name in ("count", "minutes", "cores", "memory"):
-            require_integer({"count": "jobs", "cores": "workers"}.get(name, name), getattr(self, name))
+        values = {"jobs": self.count, "minutes": self.minutes, "workers": self.cores, "memory": self.memory}
+        for name, value in values.items():
+            require_integer(name, value)
+            require_bound(name, value)
 
     def command(self, shard: str, program: Sequence[str] = ("icl",)) -> str:
         """The shell command of a job; ``shard`` is text that the shell fills in."""
@@ -75,6 +86,13 @@ class Jobs:
     def walltime(self) -> str:
         """The time limit as ``HH:MM:00``."""
         return f"{self.minutes // 60:02}:{self.minutes % 60:02}:00"
+
+
+def require_bound(name: str, value: int) -> None:
+    """Raise if a number is larger than any batch system takes."""
+    most, reason = MOST.get(name, (value, ""))
+    if value > most:
+        raise expected(name, f"at most {most}", value, reason)
 
 
 class Shard:
@@ -124,30 +142,26 @@ def submit(jobs: Jobs, store: Path, parameters: Mapping[str, Any]) -> list[str]:
 
     Raises:
         EnvironmentFault: submitit is not installed, or Slurm refuses the jobs.
+        UnknownJobs: The answer of sbatch has no number; or an earlier one had none, and jobs are not submitted twice.
         InputError: There is no Slurm here; or submitit does not know a parameter.
     """
-    try:
-        import submitit
-        from submitit.core.utils import FailedJobError
-    except ImportError:
-        raise EnvironmentFault(
-            "submit: expected the extra [cluster], it is not installed; " + install_command("cluster")
-        ) from None
     values = {"name": jobs.name, "timeout_min": jobs.minutes, "cpus_per_task": jobs.cores, "mem_gb": jobs.memory}
     # Slurm sends its signal up to a minute early.
     values |= {"slurm_signal_delay_s": min(90, 20 * jobs.minutes)}
     values |= {"slurm_additional_parameters": {"requeue": True}, **parameters}
-    try:
-        executor = submitit.AutoExecutor(folder=store / "jobs", cluster="slurm", slurm_max_num_timeout=TIMEOUTS)
-        executor.update_parameters(**values)
-    except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"submit: expected slurm with parameters of submitit, got {reason}") from None
+    folder = store / "jobs"
+    executor = batch_executor("submit", "slurm", folder, values, slurm_max_num_timeout=TIMEOUTS)
+    unknown = folder / "unknown.txt"
+    if unknown.exists():
+        raise EnvironmentFault(f"{unknown.read_text('utf-8')}, and remove {unknown} then")
     shards = [Shard([*jobs.run, "--shard", f"{i}/{jobs.count}"], str(store)) for i in range(1, jobs.count + 1)]
     try:
         with executor.batch():
             submitted = [executor.submit(shard) for shard in shards]
-    except (FailedJobError, RuntimeError) as error:
+    except UnknownJobs as fault:
+        unknown.write_text(str(fault), "utf-8")
+        raise UnknownJobs(f"{fault}, and remove {unknown} then") from fault
+    except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise EnvironmentFault(f"submit: expected slurm to take {jobs.count} jobs, got {reason}") from None
     return [job.job_id for job in submitted]

@@ -1,5 +1,6 @@
 """A PyTorch module as a predictor. PyTorch is imported when the predictor is called."""
 
+import traceback
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import expected, kind_of, require_flag
+from icllab.core.errors import IclError, InputError, expected, kind_of, require_flag
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
 from icllab.core.protocols import AbstractPredictor
 
@@ -33,8 +34,8 @@ class FromTorch(AbstractPredictor):
             answered as a stack of one.
 
     Raises:
-        InputError: The module is no ``torch.nn.Module``; or, when called, ``features`` is missing for prompts of
-            another kind, or the answer is no tensor.
+        InputError: The module is not a ``torch.nn.Module``; or, when called, ``features`` is missing for prompts of
+            another kind, the module fails, or its answer is not a tensor. The shapes of its tensors are named.
     """
 
     traceable = False
@@ -68,12 +69,16 @@ class FromTorch(AbstractPredictor):
             values = torch.from_numpy(np.array(leaf))
             return values.to(device, dtype if values.is_floating_point() else torch.int64)
 
-        arguments = self._arguments(jax.tree.map(tensor, prompt))
+        tensors = jax.tree.map(tensor, prompt)
         training = self.module.training
         self.module.eval()
         try:
             with torch.no_grad():
-                answer = self.module(*arguments)
+                answer = self.module(*self._arguments(tensors))
+        except IclError:
+            raise
+        except Exception as error:
+            raise self._failure(error, tensors) from error
         finally:
             self.module.train(training)
         if not isinstance(answer, torch.Tensor):
@@ -92,3 +97,32 @@ class FromTorch(AbstractPredictor):
             return (prompt.tokens[..., :-1],)
         hint = "a function of a prompt of tensors, which returns the module's arguments"
         raise expected("features", f"one for prompts of kind {type(prompt).__name__}", None, hint)
+
+    def _failure(self, error: Exception, prompt: Any) -> InputError:
+        """The error of a call that fails, with the shapes of the prompt's tensors and those in the innermost layer."""
+        layers = getattr(self.module, "named_modules", lambda: [("", self.module)])()
+        names = {id(layer): name for name, layer in layers}
+        place, tensors = "features", {}
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            layer = frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))  # the first argument of a method
+            if id(layer) in names:
+                place = f"{type(layer).__name__} {names[id(layer)]}".strip()
+                parameters = getattr(layer, "named_parameters", lambda recurse: [])(recurse=False)
+                tensors = {**frame.f_locals, **dict(parameters)}
+        came = f"{type(error).__name__} in {place} ({_shapes(tensors)}): {error}".replace(" ()", "")
+        came = " ".join(came.split())
+        shapes = _shapes(getattr(prompt, "__dict__", {}))
+        hint = "" if self.features else "; features= gives it other arguments than these"
+        return InputError(f"module: expected an answer to a prompt of {shapes}, got {came}{hint}")
+
+
+def is_torch_module(value: Any) -> bool:
+    """Recognise a ``torch.nn.Module`` by the name of its class, without PyTorch."""
+    kinds = type(value).__mro__
+    return any(kind.__name__ == "Module" and kind.__module__.partition(".")[0] == "torch" for kind in kinds)
+
+
+def _shapes(values: Any) -> str:
+    """Names and shapes of the tensors among the values."""
+    tensors = {name: value for name, value in values.items() if hasattr(value, "detach") and hasattr(value, "shape")}
+    return ", ".join(f"{name} {tuple(value.shape)}" for name, value in tensors.items())

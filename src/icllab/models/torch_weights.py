@@ -1,64 +1,144 @@
 """Transformers of PyTorch libraries as a :class:`Transformer` with their weights. PyTorch is never imported.
 
-Every option of the source is read: one that no field here can say is refused by its name, so that a network that was
-copied is the same function. Weights are what the source has; nothing is folded.
+Every attribute of the source's configuration is read, is known not to change the function, or is refused by its name,
+so that a network that was copied is the same function. Weights are those of the source; nothing is folded but biases of
+a gated layer of TransformerLens, which have no place of their own here.
 """
 
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from icllab.core.errors import expected, kind_of
-from icllab.models.networks.attention import Rotary
+from icllab.core.errors import expected, kind_of, unknown
+from icllab.core.prompt import TokenPrompt
+from icllab.models import transformer_lens
 from icllab.models.networks.embedding import Interleaved, Tokens
 from icllab.models.networks.transformer import BlockOptions, Transformer
-from icllab.models.pretrained.assembly import (
-    Affine,
-    BlockWeights,
-    Weights,
-    activation,
-    assembled,
-    require,
-    unsaid,
-)
-from icllab.models.pretrained.families import gpt2, gpt2_backbone, gpt_neox, llama
+from icllab.models.pretrained.assembly import Affine, BlockWeights, Weights, activation, assembled
+from icllab.models.pretrained.configurations import FAMILIES, Family, family_and_fields
+from icllab.models.pretrained.families import gpt2_backbone
+from icllab.models.pretrained.files import BUFFERS
+from icllab.models.pytorch import FromTorch
 
 
 def from_torch(module: Any) -> Transformer:
     """The transformer that is the same function as a module of PyTorch, with its weights.
 
     Known are ``GPT2LMHeadModel``, ``GPTNeoXForCausalLM`` (Pythia), ``GPTNeoForCausalLM``, ``LlamaForCausalLM`` and
-    ``Qwen2ForCausalLM`` of transformers, ``HookedTransformer`` of TransformerLens, and the ``TransformerModel`` of Garg
-    et al., which answers regression prompts. The others answer token prompts. Any other module is a predictor as
-    ``FromTorch``.
+    ``Qwen2ForCausalLM`` of transformers, ``HookedTransformer`` and ``TransformerBridge`` of TransformerLens, and the
+    ``TransformerModel`` of Garg et al., which answers regression prompts. The others answer token prompts. Any other
+    module is a predictor as ``FromTorch``.
+
+    An attribute of the configuration that is not known is taken to be off if it is None, False or empty; with any other
+    value it is refused. Attributes that begin with an underscore are the library's own.
+
+    A ``TransformerBridge`` is read through its ``original_model``, and the copy must give its logits on eight tokens.
 
     Raises:
-        InputError: The module is of another kind, or has an option that no field here says; the first is named.
+        InputError: The module is of another kind, or has an option or a tensor that is not understood; the first is
+            named. Or a bridge computes with other weights than its ``original_model`` has.
     """
-    name = type(module).__name__
-    if name not in _SOURCES:
+    if type(module).__name__ != "TransformerBridge":
+        return _converted(module)
+    if getattr(module, "_weights_processed", False):
+        hint = "copy it before enable_compatibility_mode(), or give that no_processing=True"
+        raise expected("module", "a TransformerBridge with the weights of its original_model", "processed ones", hint)
+    model = _converted(module.original_model, module)
+    if callable(module):
+        _require_same(model, module)
+    return model
+
+
+def _converted(module: Any, bridge: Any = None) -> Transformer:
+    """The transformer of a module. One within a bridge has some tensors under several names."""
+    kind = type(module).__name__
+    if kind not in _SOURCES:
         hint = "models.FromTorch(module, ...) takes any module as a predictor"
-        raise expected("module", "one of " + ", ".join(_SOURCES), kind_of(module), hint)
-    return _SOURCES[name](module)
+        raise expected("module", "one of " + ", ".join([*_SOURCES, "TransformerBridge"]), kind_of(module), hint)
+    source = _SOURCES[kind]
+    owner = module if bridge is None or source.config != "cfg" else bridge
+    try:
+        attributes, state = vars(attrgetter(source.config)(owner)), module.state_dict()
+    except (AttributeError, TypeError) as error:
+        raise expected("module", f"a {kind} with {source.config} and state_dict", str(error)) from error
+    tensors = {name.replace(_WRAPPED, ""): tensor for name, tensor in state.items()}
+    if bridge is None and any(_WRAPPED in name for name in state):
+        raise expected("module", "the TransformerBridge itself", f"its original_model, a {kind}")
+    weights = Weights({name: tuple(np.shape(tensor)) for name, tensor in tensors.items()}, lambda n: _array(tensors[n]))
+    family, options = family_and_fields(_computing(attributes, source), len(tensors), _FAMILIES)
+    model = (source.build or family.build)(options, weights)
+    if bridge is None:
+        _require_all_taken(weights, source, getattr(options, "tie_word_embeddings", False))
+    return model
 
 
-def _garg(module: Any) -> Transformer:
+def _computing(attributes: Mapping[str, Any], source: "Source") -> dict[str, Any]:
+    """Attributes of a configuration that may change the function, with the name of its family."""
+    family = _FAMILIES[source.family]
+    attributes = {name: value for name, value in attributes.items() if name not in source.no_effect}
+    for name, value in family.unknown(attributes).items():
+        if not (value is None or value is False or (isinstance(value, str | list | tuple | dict | set) and not value)):
+            hint = f"{unknown('attribute', name, family.known)}; set it to None if it changes nothing"
+            raise expected(name, "no attribute that is not understood", value, hint)
+        del attributes[name]
+    return attributes | {"model_type": source.family}
+
+
+def _array(tensor: Any) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    return np.asarray(tensor.float() if tensor.dtype.itemsize < 4 else tensor)
+
+
+def _require_all_taken(weights: Weights, source: "Source", tied: bool) -> None:
+    """Raise for a tensor that was not read, unless it changes nothing."""
+    for name in sorted(weights.untaken):
+        if tied and name in ("lm_head.weight", "embed_out.weight"):
+            tables = (n for n in weights.shapes if n.endswith(("wte.weight", "embed_in.weight", "embed_tokens.weight")))
+            table = next(tables)
+            if not np.array_equal(
+                weights.take(name, *weights.shapes[name]), weights.take(table, *weights.shapes[table])
+            ):
+                raise expected(name, "the table of the embedding, to which it is tied", "another matrix")
+        elif not source.unused.search(name):
+            raise expected(name, "no tensor that is not understood", weights.shapes[name])
+
+
+def _require_same(model: Transformer, module: Any) -> None:
+    """Raise unless the model gives the logits of the module on a few tokens."""
+    ids = np.arange(1 + min(8, module.cfg.n_ctx)) % (model.embedding.arrangement.outputs or 1)
+    prompt = TokenPrompt(jnp.asarray(ids, jnp.int32))
+    theirs = FromTorch(module)(prompt)
+    with jax.default_matmul_precision("highest"):
+        error, size = (float(jnp.abs(values).max()) for values in (model(prompt) - theirs, theirs))
+    tolerance = 1e-3 if next(module.parameters()).dtype.itemsize >= 4 else 0.05
+    if not error <= tolerance * size:
+        requirement, came = (
+            "a TransformerBridge whose logits are the copy's",
+            f"a difference of {error:.2g} of {size:.2g}",
+        )
+        hint = "it does not compute with the weights of its original_model: copy that before it is wrapped"
+        raise expected("module", requirement, came, hint)
+
+
+def _garg(config: Any, weights: Weights) -> Transformer:
     """Labels are the first coordinate of a token of their own there: the row of that coordinate, twice."""
-    arrays = _arrays(module)
-    reads = arrays["_read_in.weight"].T
-    embedding = Affine(jnp.concatenate([reads, reads[:1]]), arrays["_read_in.bias"])
-    readout = Affine(arrays["_read_out.weight"].T, arrays["_read_out.bias"])
-    config = module._backbone.config
-    return gpt2_backbone(config, _weights(arrays), "_backbone.", Interleaved(), embedding, readout)
+    width = config.n_embd
+    dim = weights.shapes.get("_read_in.weight", (0, 0))[-1]
+    inner = weights.affine("_read_in", width, dim)
+    embedding = Affine(np.concatenate([inner.weight, inner.weight[:1]]), inner.bias)
+    return gpt2_backbone(config, weights, "_backbone.", Interleaved(), embedding, weights.affine("_read_out", 1, width))
 
 
-def _gpt_neo(module: Any) -> Transformer:
+def _gpt_neo(config: Any, weights: Weights) -> Transformer:
     """No scale of the scores; every second layer sees a window."""
-    config, weights = module.config, _arrays(module)
-    heads, width = config.num_heads, config.hidden_size
+    heads, width, count = config.num_heads, config.hidden_size, config.num_layers
+    if width % heads:
+        raise expected("num_heads", f"a divisor of the width {width}", heads)
     inner = config.intermediate_size or 4 * width
     options = [
         BlockOptions(
@@ -69,145 +149,66 @@ def _gpt_neo(module: Any) -> Transformer:
             nonlinearity=activation(config, "activation_function"),
             bias=True,
             scale=1.0,
-            window=config.window_size if kind == "local" else None,
+            window=window,
         )
-        for kind in config.attention_layers
+        for window in transformer_lens.windows("attention_layers", config.attention_layers, config.window_size, count)
     ]
 
     def block(i: int) -> BlockWeights:
         at = f"transformer.h.{i}."
-        q, k, v = (
-            Affine(
-                weights[f"{at}attn.attention.{part}_proj.weight"].T.reshape(width, heads, -1),
-                jnp.zeros((heads, width // heads)),
-            )
-            for part in "qkv"
-        )
-        out = f"{at}attn.attention.out_proj"
-        output = Affine(weights[f"{out}.weight"].T.reshape(heads, -1, width), weights[f"{out}.bias"])
-        dense = tuple(
-            Affine(weights[f"{at}mlp.{part}.weight"].T, weights[f"{at}mlp.{part}.bias"]) for part in ("c_fc", "c_proj")
-        )
-        return BlockWeights(q, k, v, output, tuple(_weights(weights).norm(f"{at}ln_{j}", width) for j in (1, 2)), dense)
+        names = (f"{at}attn.attention.{part}_proj" for part in "qkv")
+        projections = (weights.affine(name, width, width, bias=False).weight for name in names)
+        zeros = np.zeros((heads, width // heads), table.dtype)
+        q, k, v = (Affine(weight.reshape(width, heads, -1), zeros) for weight in projections)
+        out = weights.affine(f"{at}attn.attention.out_proj", width, width)
+        dense = weights.affine(f"{at}mlp.c_fc", inner, width), weights.affine(f"{at}mlp.c_proj", width, inner)
+        norms = tuple(weights.norm(f"{at}ln_{j}", width) for j in (1, 2))
+        return BlockWeights(q, k, v, Affine(out.weight.reshape(heads, -1, width), out.bias), norms, dense)
 
-    table, tied = weights["transformer.wte.weight"], config.tie_word_embeddings
-    return assembled(
-        Tokens(len(table), tied=tied),
-        options,
-        [block(i) for i in range(config.num_layers)],
-        Affine(table),
-        weights["transformer.wpe.weight"],
-        _weights(weights).norm("transformer.ln_f", width),
-        None if tied else Affine(weights["lm_head.weight"].T),
-    )
+    tied, rows = config.tie_word_embeddings, (config.vocab_size, width)
+    table = weights.take("transformer.wte.weight", *rows)
+    places = weights.take("transformer.wpe.weight", config.max_position_embeddings, width)
+    final = weights.norm("transformer.ln_f", width)
+    readout = None if tied else weights.affine("lm_head", *rows, bias=False)
+    arrangement = Tokens(rows[0], tied=tied)
+    return assembled(arrangement, options, map(block, range(count)), Affine(table), places, final, readout)
 
 
-def _hooked(module: Any) -> Transformer:
-    config, weights = module.cfg, _arrays(module)
-    require(
-        config,
-        attention_dir="causal",
-        gated_mlp=False,
-        n_key_value_heads=None,
-        **{} if str(config.normalization_type).startswith("RMS") else {"final_rms": False},
-        use_normalization_before_and_after=False,
-        use_qk_norm=False,
-        num_experts=None,
-    )
-    kinds = {"LN": "layer", "LNPre": "layer", "RMS": "rms", "RMSPre": "rms", None: "layer"}
-    positions = config.positional_embedding_type
-    for name, value, known in (
-        ("normalization_type", config.normalization_type, kinds),
-        ("positional_embedding_type", positions, ("standard", "rotary")),
-    ):
-        if value not in known:
-            raise unsaid(name, value, ", ".join(map(str, known)))
-    local = [config.use_local_attn and kind == "local" for kind in config.attn_types or ["global"] * config.n_layers]
-    rotary = positions == "rotary"
-    options = [
-        BlockOptions(
-            heads=config.n_heads,
-            mlp=None if config.attn_only else (config.d_mlp,),
-            norm="none" if config.normalization_type is None else "pre",
-            norm_kind=kinds[config.normalization_type],
-            epsilon=config.eps,
-            nonlinearity="linear" if config.attn_only else activation(config, "act_fn"),
-            head_dim=config.d_head,
-            scale=float(1 / config.attn_scale) if config.use_attn_scale else 1.0,
-            bias=True,
-            parallel=config.parallel_attn_mlp,
-            window=config.window_size if windowed else None,
-            rotary=Rotary(
-                float(config.rotary_base), config.rotary_dim, "adjacent" if config.rotary_adjacent_pairs else "halves"
-            )
-            if rotary
-            else Rotary(),
-        )
-        for windowed in local
-    ]
-    unit = (jnp.ones(config.d_model), jnp.zeros(config.d_model))[
-        : 1 if str(config.normalization_type).startswith("RMS") else 2
-    ]
-
-    def norm(name: str) -> tuple[Array, ...]:
-        return tuple(weights.get(f"{name}.{part}", one) for part, one in zip("wb", unit, strict=False))
-
-    def block(i: int) -> BlockWeights:
-        at = f"blocks.{i}."
-        q, k, v = (
-            Affine(jnp.moveaxis(weights[f"{at}attn.W_{part}"], 0, 1), weights[f"{at}attn.b_{part}"]) for part in "QKV"
-        )
-        output = Affine(weights[f"{at}attn.W_O"], weights[f"{at}attn.b_O"])
-        dense = (
-            ()
-            if config.attn_only
-            else tuple(Affine(weights[f"{at}mlp.W_{part}"], weights[f"{at}mlp.b_{part}"]) for part in ("in", "out"))
-        )
-        norms = (
-            ()
-            if config.normalization_type is None
-            else tuple(norm(f"{at}ln{j}") for j in ((1,) if config.attn_only else (1, 2)))
-        )
-        return BlockWeights(q, k, v, output, norms, dense)
-
-    table = weights["embed.W_E"]
-    if weights["unembed.W_U"].shape[1] != len(table):
-        raise unsaid("d_vocab_out", weights["unembed.W_U"].shape[1], f"the vocabulary, {len(table)}")
-    return assembled(
-        Tokens(len(table)),
-        options,
-        [block(i) for i in range(config.n_layers)],
-        Affine(table),
-        None if rotary else weights["pos_embed.W_pos"],
-        None if config.normalization_type is None else norm("ln_final"),
-        Affine(weights["unembed.W_U"], weights["unembed.b_U"]),
-    )
-
-
-def _of_family(build: Callable[..., Transformer], **options: Any) -> Callable[[Any], Transformer]:
-    return lambda module: build(module.config, _weights(_arrays(module)), **options)
-
-
-_SOURCES: dict[str, Callable[[Any], Transformer]] = {
-    "GPT2LMHeadModel": _of_family(gpt2),
-    "GPTNeoForCausalLM": _gpt_neo,
-    "GPTNeoXForCausalLM": _of_family(gpt_neox),
-    "LlamaForCausalLM": _of_family(llama),
-    "Qwen2ForCausalLM": _of_family(llama, qwen2=True),
-    "HookedTransformer": _hooked,
-    "TransformerModel": _garg,
+_WRAPPED = "._original_component"
+_GARG_UNUSED = re.compile(rf"{BUFFERS.pattern}|^_backbone\.wte\.weight$")
+_GPT_NEO = Family(
+    build=_gpt_neo,
+    sizes=("vocab_size", "max_position_embeddings", "hidden_size", "num_layers", "num_heads"),
+    layers="num_layers",
+    flags={"tie_word_embeddings": True},
+    defaults={"intermediate_size": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+    | {"attention_layers": None, "window_size": 256},
+    only={},
+)
+_FAMILIES = FAMILIES | {
+    "gpt_neo": _GPT_NEO,
+    "HookedTransformer": transformer_lens.HOOKED_TRANSFORMER,
+    "NativeModel": transformer_lens.NATIVE_MODEL,
 }
 
 
-def _arrays(module: Any) -> dict[str, Array]:
-    """Parameters and buffers by name."""
-    return {
-        name: jnp.asarray(
-            np.asarray(value.detach().cpu().float() if value.dtype.itemsize < 4 else value.detach().cpu())
-        )
-        for name, value in module.state_dict().items()
-    }
+class Source(NamedTuple):
+    """A class of PyTorch: the family of its configuration, and where that is."""
+
+    family: str
+    config: str = "config"
+    build: Callable[..., Transformer] | None = None
+    no_effect: Sequence[str] = ()
+    unused: re.Pattern[str] = BUFFERS
 
 
-def _weights(arrays: dict[str, Array]) -> Weights:
-    return Weights({name: array.shape for name, array in arrays.items()}, arrays.__getitem__)
+_SOURCES = {
+    "GPT2LMHeadModel": Source("gpt2"),
+    "GPTNeoForCausalLM": Source("gpt_neo", no_effect=("attention_types",)),  # its attention_layers say the same
+    "GPTNeoXForCausalLM": Source("gpt_neox"),
+    "LlamaForCausalLM": Source("llama"),
+    "Qwen2ForCausalLM": Source("qwen2"),
+    "HookedTransformer": Source("HookedTransformer", "cfg", None, transformer_lens.NO_EFFECT, transformer_lens.UNUSED),
+    "NativeModel": Source("NativeModel", "cfg", None, transformer_lens.NO_EFFECT),
+    "TransformerModel": Source("gpt2", "_backbone.config", _garg, unused=_GARG_UNUSED),
+}
