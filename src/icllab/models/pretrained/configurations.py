@@ -1,12 +1,12 @@
 """Configurations of the families: each field is understood, known to change nothing, or refused by its name."""
 
 import functools
-import json
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from icllab.core.errors import expected, require_flag, require_integer, unknown
+from icllab.core.files import parse_json
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import unsaid
 from icllab.models.pretrained.families import gpt2, gpt_neox, llama
@@ -118,7 +118,7 @@ GLASSLLM = {"vocab_size": "vocab_size", "d_model": "hidden_size", "n_layers": "n
 
 def glassllm(text: str, hidden: int) -> dict[str, Any]:
     """The configuration of a file of glassllm, with its hidden width, which only the tensors say."""
-    raw = json.loads(text)
+    raw = parse_json(text, "__config__")
     if not isinstance(raw, dict):
         raise expected("__config__", "a JSON object", type(raw).__name__)
     for name in raw:
