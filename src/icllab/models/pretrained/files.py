@@ -106,7 +106,9 @@ def npz_file(path: Path) -> tuple[TensorFile, str | None]:
         headers = {}
         for entry in archive.infolist():
             name = entry.filename.removesuffix(".npy")
-            if entry.file_size > DEFLATE * max(entry.compress_size, 1) or name in headers or entry.flag_bits & 1:
+            if name in headers:
+                raise ValueError(f"the entry {name!r} twice")
+            if entry.file_size > DEFLATE * max(entry.compress_size, 1) or entry.flag_bits & 1:
                 raise ValueError(f"an impossible entry {name!r}")
             with archive.open(entry) as stream:
                 version = np.lib.format.read_magic(stream)
