@@ -139,6 +139,12 @@ def test_each_window_begins_with_what_the_tokenizer_puts_before_a_text(pad, getk
         Text.from_documents(files, tokens=1, tokenizer=tokenizer)
 
 
+def test_a_beginning_can_be_left_out_of_files_by_their_paths(tmp_path):
+    (tmp_path / "one.txt").write_bytes(b"hello")
+    tasks = [Text.from_files([tmp_path / "one.txt"], tokens=4, tokenizer=with_bos(), bos=bos) for bos in (True, False)]
+    assert [task.beginning for task in tasks] == [(0,), ()]
+
+
 def test_settings_of_a_tokenizer_do_not_reach_the_windows():
     whole, tokenizer = with_bos(), with_bos()
     tokenizer.enable_truncation(3)

@@ -43,6 +43,9 @@ def test_what_is_none(tmp_path):
         pretrained.tokenizer(folder)
 
 
+SEQUENCE = {"Sequence": {"id": "A", "type_id": 0}}
+
+
 def of_gguf(folder, *, kind="gpt2", **keys):
     metadata = {f"tokenizer.ggml.{name}": value for name, value in keys.items()}
     return files.write_gguf(folder / "model.gguf", files.drawn(files.TIED), metadata=metadata, tokenizer=kind)
@@ -116,6 +119,13 @@ def test_a_kind_that_is_not_known_takes_the_tokenizer_beside_it_if_its_ids_are_t
     added = {"id": 5, "content": "<x>", "special": True, "single_word": False, "lstrip": False, "rstrip": False}
     beside(tmp_path, [*files.BPE[:5], "<x>"], added_tokens=[{**added, "normalized": False}])
     assert pretrained.tokenizer(tmp_path).encode("a<x>").ids == [2, 0, 5]
+    # A flag that says no counts as well as one that says yes.
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "c", "type_id": 0}}, SEQUENCE]}
+    template |= {"pair": template["single"], "special_tokens": {"c": {"id": "c", "ids": [2], "tokens": ["c"]}}}
+    for flags, ids in (({}, [2, 0]), ({"add_bos_token": False}, [0])):
+        of_gguf(tmp_path, kind="llama", **flags)
+        beside(tmp_path, files.BPE, post_processor=template)
+        assert pretrained.tokenizer(tmp_path).encode("a").ids == ids
     beside(tmp_path, [*files.BPE, "d"])
     with pytest.raises(InputError, match=r"tokenizer.json: expected the ids of model.gguf, got \"id 6 is 'd' in one"):
         pretrained.tokenizer(tmp_path)
