@@ -85,6 +85,16 @@ def test_a_tokenizer_that_cannot_be_copied_is_refused():
         plain(tokenizer)
 
 
+def test_a_tokenizer_of_transformers_is_one_line():
+    class Fast:
+        backend_tokenizer = None
+
+    with pytest.raises(
+        InputError, match="tokenizer: expected one of the package tokenizers, got 'Fast'; its backend_tok"
+    ):
+        plain(Fast())
+
+
 def template(single):
     return processors.TemplateProcessing(single=single, special_tokens=[("<s>", 0), ("</s>", 1)])
 

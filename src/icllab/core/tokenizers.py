@@ -8,18 +8,20 @@ import copy
 import warnings
 from typing import Any
 
-from icllab.core.errors import ResultWarning, expected
+from icllab.core.errors import ResultWarning, expected, kind_of
 
 
 def plain(tokenizer: Any, name: str = "tokenizer") -> Any:
     """The tokenizer without truncation, padding and random splits: a copy if one is on, which a warning names.
 
     Raises:
-        InputError: Such a setting is on, and the tokenizer cannot be copied.
+        InputError: Such a setting is on, and the tokenizer cannot be copied; or it is one of transformers.
 
     Warns:
         ResultWarning: A setting is switched off.
     """
+    if hasattr(tokenizer, "backend_tokenizer"):
+        raise expected(name, "one of the package tokenizers", kind_of(tokenizer), "its backend_tokenizer is one")
     settings = _settings(tokenizer)
     if not settings:
         return tokenizer

@@ -162,3 +162,20 @@ def test_settings_with_which_a_file_was_saved_are_off(field, value, name, tmp_pa
         tokenizer = pretrained.tokenizer(folder)
     for _ in range(5):
         assert tokenizer.encode("ab ab ab").tokens == ["ab", "Ġab", "Ġab"]
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("flag", [False, True, None])
+def test_a_bos_flag_beside_a_tokenizer_that_does_otherwise_is_told(adds, flag, tmp_path):
+    (tmp_path / "gguf").mkdir()
+    keys = {"add_bos_token": True, "bos_token_id": 2} if adds else {}
+    folder = files.write_folder(tmp_path / "model", files.TIED)
+    (folder / "tokenizer.json").write_text(pretrained.tokenizer(of_gguf(tmp_path / "gguf", **keys)).to_str())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": flag, "model_max_length": 4}))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ids = pretrained.tokenizer(folder).encode("ab ab").ids
+    assert ids == ([2, 3, 5] if adds else [3, 5])
+    assert [f"add_bos_token is {flag}" in str(warning.message) for warning in caught] == (
+        [True] if flag is (not adds) else []
+    )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from icllab.core.errors import ResultWarning, expected, require_flag
-from icllab.core.tokenizers import plain
+from icllab.core.tokenizers import beginning, plain
 from icllab.models.pretrained.files import DAMAGED, damaged, missing_extra, read_json
 from icllab.models.pretrained.gguf_files import gguf_file
 from icllab.models.pretrained.loading import model_path
@@ -52,8 +52,8 @@ def tokenizer(path: str | os.PathLike[str]) -> Any:
         EnvironmentFault: The extra ``[pretrained]`` is not installed.
 
     Warns:
-        ResultWarning: A setting of ``tokenizer.json`` is switched off; or it is not used, since its ids are not those
-            of the GGUF file.
+        ResultWarning: A setting of ``tokenizer.json`` is switched off; it is not used, since its ids are not those of
+            the GGUF file; or ``tokenizer_config.json`` says otherwise whether a BOS token is added.
     """
     try:
         from tokenizers import Tokenizer
@@ -74,6 +74,14 @@ def tokenizer(path: str | os.PathLike[str]) -> Any:
         result = Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the package raises no class of its own
         raise damaged(file, error) from error
+    beside = folder / "tokenizer_config.json"
+    if file.name == "tokenizer.json" and beside.is_file():
+        flag, ids = read_json(beside).get("add_bos_token"), beginning(result)
+        if isinstance(flag, bool) and flag != bool(ids):
+            message = (
+                f"tokenizer_config.json: add_bos_token is {flag}, and tokenizer.json adds {list(ids)}, as is done here"
+            )
+            warnings.warn(message, ResultWarning, stacklevel=2)
     return plain(result, file.name)
 
 
