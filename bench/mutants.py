@@ -1,4 +1,4 @@
-"""Which plausible bugs the tests notice: one change at a time in ``theory``, ``diagnostics`` and every ``measure``.
+"""Which plausible bugs the tests notice: one change at a time in each part of the library, and in every claim.
 
     python bench/mutants.py [--count 300] [--seed 0] [--only TEXT] [--report FILE]
 
@@ -30,8 +30,26 @@ import machine
 from mutations import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = {"theory": "*.py", "diagnostics": "*.py", "claims": "measure.py"}
-SHARES = {"theory": 0.25, "diagnostics": 0.5, "claims": 0.25}
+PARTS = {
+    "theory": ("theory", "*.py", 0.15),
+    "diagnostics": ("diagnostics", "*.py", 0.25),
+    "models": ("models", "*.py", 0.15),
+    "training": ("training", "*.py", 0.07),
+    "lab": ("lab", "*.py", 0.08),
+    "arena": ("arena", "*.py", 0.03),
+    "cli": ("cli", "*.py", 0.05),
+    "page": ("page", "*.py", 0.05),
+    "measure": ("claims", "measure.py", 0.1),
+    "claim": ("claims", "claim.py", 0.07),
+}
+"""Part -> its folder, its files, and its share of the changes."""
+CLAIM_FILES = {  # and what looks at every one of them
+    "measure": ("test_smoke_measures_the_golden_numbers", "test_no_seed_is_measured_twice"),
+    "claim": (
+        "test_the_check_gives_the_recorded_verdict_on_the_recorded_data",
+        "test_the_claim_fails_under_a_negative_control",
+    ),
+}
 NEAREST, LIMIT = 4, 600  # files of tests, and seconds of them
 BROKEN = (3, 4, 70)  # exit status of pytest where it or its arguments are broken, and of a child that did not get to it
 NONE = 5  # pytest's where all tests are left out
@@ -44,22 +62,29 @@ IMPORTED = ("pytest", "jax", "equinox", "optax", "xarray", "scipy.stats", "matpl
 def drawn(count: int, seed: int) -> list[Mutant]:
     """As many changes as asked for, at most one of a function or constant."""
     chosen = []
-    for part, pattern in FILES.items():
+    for part, (folder, pattern, share) in PARTS.items():
         rng, places = random.Random(f"{seed} {part}"), collections.defaultdict(list)
-        for file in sorted((ROOT / "src/icllab" / part).rglob(pattern)):
+        for file in sorted((ROOT / "src/icllab" / folder).rglob(pattern)):
             for mutant in mutants(file):
                 places[file, mutant.where].append(mutant)
         order = sorted(places)
         rng.shuffle(order)
-        chosen += [rng.choice(places[place]) for place in order[: round(count * SHARES[part])]]
+        chosen += [rng.choice(places[place]) for place in order[: round(count * share)]]
     return chosen
+
+
+def part_of(file: Path) -> str:
+    """The part that a file belongs to."""
+    folder = file.relative_to(ROOT / "src/icllab").parts[0]
+    return file.stem if folder == "claims" else folder
 
 
 def nearest(mutant: Mutant) -> list[str]:
     """Files of tests, those that name what has changed most often first; of a measure, those of its claim."""
-    files = (path for path in sorted((ROOT / "tests").rglob("test_*.py")) if ROOT / "tests/page" not in path.parents)
-    tests = {path: path.read_text("utf-8") for path in files}
-    if mutant.file.name == "measure.py":
+    page, files = ROOT / "tests/page", sorted((ROOT / "tests").rglob("test_*.py"))
+    near = files if part_of(mutant.file) == "page" else [path for path in files if page not in path.parents]
+    tests = {path: path.read_text("utf-8") for path in near}
+    if part_of(mutant.file) in CLAIM_FILES:
         claim = mutant.file.parent.name
         near = [path for path in tests if path.stem == f"test_{claim}" or claim in path.parent.parts]
     else:
@@ -77,13 +102,10 @@ def noticed(mutant: Mutant, copy: Path) -> str:
     """The test that fails, or how the tests end otherwise; empty where none notices."""
     file, own = copy / mutant.file.relative_to(ROOT), mutant.file.parent.relative_to(ROOT / "src/icllab")
     stages = [some for near in [nearest(mutant)] for some in (near[:1], near[1:]) if some]  # most fail in the first
-    if mutant.file.name == "measure.py":
-        every, claim = "tests/claims/test_every_claim.py", Path(*own.parts[1:])
-        asked = (
-            f"{every}::{one}[{claim}]"
-            for one in ("test_smoke_measures_the_golden_numbers", "test_no_seed_is_measured_twice")
-        )
-        stages.append(["-m", "claims and not slow", *asked])
+    if contracts := CLAIM_FILES.get(part_of(mutant.file)):
+        claim, words = Path(*own.parts[1:]), " or ".join(contracts)
+        every = ["tests/claims/test_every_claim.py", "-k", f"({words}) and {claim.name}"]
+        stages.append(["-m", "claims and not slow", *every])
     else:
         stages.append([f"tests/{own}", *(["tests/agreement"] if own.name == "theory" else [])])
     source = file.read_text("utf-8")
@@ -161,7 +183,7 @@ def main():
         ignored = shutil.ignore_patterns(".git", ".venv*", "_build", "__pycache__", ".*_cache", "icl-results")
         shutil.copytree(ROOT, copy, ignore=ignored)
         for mutant in chosen:
-            place, part = str(mutant.file.relative_to(ROOT)), mutant.file.relative_to(ROOT / "src/icllab").parts[0]
+            place, part = str(mutant.file.relative_to(ROOT)), part_of(mutant.file)
             row = known.get((place, mutant.line, mutant.text))
             if row is None:
                 began = time.monotonic()
@@ -179,7 +201,7 @@ def main():
         broken = tested(["-m", "not slow and not gpu", *sorted(failed)], copy, len(failed) * LIMIT) if failed else ""
         if broken:
             raise SystemExit(f"fails without a change as well: {broken}")
-    for part in FILES:
+    for part in PARTS:
         known, all_of = counts[part, True], counts[part, True] + counts[part, False]
         print(f"{part}: {known} of {all_of} noticed")
     found, lost = (sum(n for (_, seen), n in counts.items() if seen is which) for which in (True, False))

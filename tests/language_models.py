@@ -18,12 +18,13 @@ QWEN2 = {**LLAMA, "model_type": "qwen2", "tie_word_embeddings": True, "use_slidi
 
 def shapes(config):
     """Names and shapes of the tensors that transformers has."""
-    kind = config["model_type"]
+    kind, inner, shared = config["model_type"], INNER, config.get("num_key_value_heads", HEADS)
     if kind == "gpt2":
+        inner = config.get("n_inner") or 4 * WIDTH
         names = {"wte.weight": (VOCABULARY, WIDTH), "wpe.weight": (9, WIDTH)}
         names |= {f"ln_f.{part}": (WIDTH,) for part in ("weight", "bias")}
-        layers = {"attn.c_attn": (WIDTH, 3 * WIDTH), "attn.c_proj": (WIDTH, WIDTH), "mlp.c_fc": (WIDTH, INNER)}
-        layers |= {"mlp.c_proj": (INNER, WIDTH), "ln_1": (WIDTH,), "ln_2": (WIDTH,)}
+        layers = {"attn.c_attn": (WIDTH, 3 * WIDTH), "attn.c_proj": (WIDTH, WIDTH), "mlp.c_fc": (WIDTH, inner)}
+        layers |= {"mlp.c_proj": (inner, WIDTH), "ln_1": (WIDTH,), "ln_2": (WIDTH,)}
         for i in range(LAYERS):
             names |= {f"h.{i}.{name}.weight": shape for name, shape in layers.items()}
             names |= {f"h.{i}.{name}.bias": shape[-1:] for name, shape in layers.items()}
@@ -41,7 +42,7 @@ def shapes(config):
     names = {"model.embed_tokens.weight": (VOCABULARY, WIDTH), "model.norm.weight": (WIDTH,)}
     names |= {} if config.get("tie_word_embeddings") else {"lm_head.weight": (VOCABULARY, WIDTH)}
     layers = {"self_attn.q_proj": (HEADS * DIM, WIDTH), "self_attn.o_proj": (WIDTH, HEADS * DIM)}
-    layers |= {f"self_attn.{part}_proj": (SHARED * DIM, WIDTH) for part in "kv"}
+    layers |= {f"self_attn.{part}_proj": (shared * DIM, WIDTH) for part in "kv"}
     layers |= {"mlp.gate_proj": (INNER, WIDTH), "mlp.up_proj": (INNER, WIDTH), "mlp.down_proj": (WIDTH, INNER)}
     layers |= {"input_layernorm": (WIDTH,), "post_attention_layernorm": (WIDTH,)}
     for i in range(LAYERS):
@@ -189,9 +190,9 @@ def write_gguf(path, weights, *, kind="F32", architecture="llama", metadata=EXTR
         writer.add_uint32(f"{architecture}.{name}", value)
     writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
     writer.add_float32(f"{architecture}.rope.freq_base", 100.0)
-    add = {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
+    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
     for name, value in metadata.items():
-        add[type(value)](name, value)
+        add.get(type(value), writer.add_string)(name, value)
     writer.add_tokenizer_model(tokenizer)
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(BPE)

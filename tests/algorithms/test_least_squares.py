@@ -8,7 +8,7 @@ import pytest
 from icllab.algorithms import LeastSquares, PrincipalComponentRegression, Ridge
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.tasks import LinearRegression
+from icllab.tasks import LinearRegression, Standardised
 
 
 @pytest.fixture
@@ -90,3 +90,51 @@ def test_principal_component_regression_is_least_squares_on_the_components_of_ev
         PrincipalComponentRegression.from_covariance(covariance, 6)
     with pytest.raises(InputError, match="directions: expected an array"):
         PrincipalComponentRegression(jnp.ones(3))
+
+
+EXTREMES = {"float32": 20, "float64": 160}  # decimal exponents at which squares leave the range
+
+
+@pytest.mark.parametrize("predictor", [LeastSquares(), Standardised(LeastSquares())], ids=["plain", "standardised"])
+def test_the_unit_of_the_inputs_does_not_matter(predictor, precision):
+    """Powers of two change no bit; other units, up to those whose squares overflow or vanish, round alone."""
+    rng, answers = np.random.default_rng(0), jax.jit(lambda prompt: predictor(prompt))
+    x, y = rng.normal(size=(9, 3)), rng.normal(size=9)
+    x[0] = 0  # which has no unit
+    most, epsilon = EXTREMES[precision], float(jnp.finfo(precision).eps)
+    x, y = x.astype(precision), y.astype(precision)
+    expected = np.asarray(answers(RegressionPrompt(jnp.asarray(x), jnp.asarray(y))))
+    assert np.ptp(expected) > 0.1
+    for exponent in (-3, 2, int(rng.integers(5, 60)), -int(rng.integers(5, 60))):
+        scaled = RegressionPrompt(jnp.asarray(np.ldexp(x, exponent)), jnp.asarray(y))
+        np.testing.assert_array_equal(answers(scaled), expected)
+    for exponent in (-most, most, int(rng.integers(1, most))):
+        scaled = RegressionPrompt(jnp.asarray((x * 10.0**exponent).astype(precision)), jnp.asarray(y))
+        np.testing.assert_allclose(answers(scaled), expected, rtol=1000 * epsilon, atol=1000 * epsilon)
+
+
+def test_a_ridge_is_in_the_unit_of_squared_inputs(precision):
+    """Inputs times 2^k with a ridge times 4^k give the same answers; a ridge far below large inputs has no effect."""
+    rng, answers = np.random.default_rng(1), jax.jit(lambda prompt, ridge: Ridge(ridge)(prompt))
+    x, y = (rng.normal(size=size).astype(precision) for size in ((9, 3), 9))
+
+    def answered(factor, ridge):
+        prompt = RegressionPrompt(jnp.asarray((x * factor).astype(precision)), jnp.asarray(y))
+        return np.asarray(answers(prompt, jnp.asarray(ridge, precision)))
+
+    expected = answered(1.0, 0.25)
+    for exponent in (5, -7, 40, -40):
+        np.testing.assert_array_equal(answered(2.0**exponent, 0.25 * 4.0**exponent), expected)
+    epsilon, large = float(jnp.finfo(precision).eps), 10.0 ** EXTREMES[precision]
+    np.testing.assert_allclose(answered(large, 1.0), answered(1.0, 0.0), rtol=1000 * epsilon, atol=1000 * epsilon)
+    np.testing.assert_array_equal(answered(1 / large, 1.0), 0.0)
+
+
+def test_a_later_input_of_another_unit_changes_no_earlier_answer(precision):
+    x = np.random.default_rng(2).normal(size=(6, 2)).astype(precision)
+    later = x.copy()
+    later[4:] *= 10.0 ** EXTREMES[precision]
+    before, after = (
+        np.asarray(LeastSquares()(RegressionPrompt(jnp.asarray(part), jnp.ones(6, precision)))) for part in (x, later)
+    )
+    np.testing.assert_array_equal(after[:4], before[:4])

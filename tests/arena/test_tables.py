@@ -187,3 +187,16 @@ def test_held_out_cells_are_measured_only_after_registration(tmp_path):
     (table / "theories" / "along_y.py").write_text(planted.THEORY.format(name="y") + "# changed\n")
     with pytest.raises(InputError, match=r"these are not: along_y$"):
         bench.require_registered(table)
+
+
+@pytest.mark.parametrize("measured", [0, 1, 14])
+def test_a_theory_registered_after_one_held_out_cell_is_late(measured, tmp_path):
+    table = planted.table(tmp_path / "planted")
+    planted.measure(table, held_out=False)
+    planted.measure(table, held_out=True)
+    dataset = registry.record(table)
+    held_out = np.flatnonzero(registry.phenomenon(table).is_held_out)
+    dataset["value"].values[held_out[measured:]] = np.nan
+    registry.save(table, dataset)
+    registry.register(table)
+    assert {entry["late"] for entry in registry.registered(table).values()} == {measured > 0}

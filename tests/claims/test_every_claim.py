@@ -126,8 +126,18 @@ def test_the_check_gives_the_recorded_verdict_on_the_recorded_data(claim):
     json.dumps(verdict.as_dict(), allow_nan=False)
     entry = records.card(claim).record[size]
     assert entry["verdict"] == verdict.outcome.value
-    outcomes = {finding.id: finding.outcome.value for finding in verdict.findings}
-    assert {finding["id"]: finding["outcome"] for finding in entry["findings"]} == outcomes
+    assert_same_findings(entry["findings"], verdict)
+
+
+def assert_same_findings(stated, verdict):
+    """Every field of every finding is the record's, numbers to the digits that it states."""
+    judged_again = [records.plain_finding(finding) for finding in verdict.findings]
+    assert [finding["id"] for finding in stated] == [finding["id"] for finding in judged_again]
+    for finding, again in zip(stated, judged_again, strict=True):
+        assert finding.keys() == again.keys()
+        for name, value in finding.items():
+            number = isinstance(value, float) and isinstance(again[name], float)
+            assert again[name] == (pytest.approx(value, rel=2e-5, abs=1e-9, nan_ok=True) if number else value), name
 
 
 @pytest.mark.parametrize(("claim", "control"), CONTROLS)
@@ -136,6 +146,7 @@ def test_the_claim_fails_under_a_negative_control(claim, control):
     assert verdict.outcome is (Outcome.UNDECIDED if (claim, control) in UNREFUTED else Outcome.FAILS)
     entry, world = records.read(claim)[size]["controls"][control], registry.load(claim).controls[control]
     assert entry["verdict"] == verdict.outcome.value
+    assert entry["fails"] == [finding.id for finding in verdict.findings if finding.outcome is Outcome.FAILS]
     if world.simulated or world.axes:
         assert entry["definition"] == records.definition(world), "the control measures something else: record it again"
     assert entry["fails"] == [finding.id for finding in verdict.findings if finding.outcome is Outcome.FAILS]

@@ -36,6 +36,22 @@ def test_scores_are_a_table_within_80_columns(table, icl, monkeypatch):
     assert data["held_out"] == 14
 
 
+def test_the_difference_shown_is_that_from_the_best_null(table, icl, monkeypatch):
+    """The null with the best score is the one that a theory gains least over."""
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = icl("arena", table)
+    scores = {score["theory"]: score for score in strictly(icl("arena", table, "--json")[1])["scores"]}
+    nulls = {name: score["log_score"][0] for name, score in scores.items() if score["null"]}
+    best = max(nulls, key=nulls.get)
+    assert max(nulls.values()) > min(nulls.values()) + 0.01
+    for line in out.splitlines()[3:]:
+        name, shown = line.split()[0], line.split()[4]
+        if name in scores and not scores[name]["null"]:
+            difference = scores[name]["differences"][best][0]
+            assert float(shown) == pytest.approx(difference, abs=0.06)
+            assert difference == pytest.approx(scores[name]["log_score"][0] - nulls[best], abs=1e-9)
+
+
 def test_a_theory_of_the_users_own_is_registered_and_then_scored(table, tmp_path, icl):
     (tmp_path / "mine.py").write_text(planted.THEORY.format(name="x"))
     status, out, _ = icl("arena", table, "--theories", tmp_path)

@@ -175,3 +175,11 @@ def test_two_modes_are_seen_and_one_is_not():
     assert alarms["uniform"] <= 0.05 + 3 * (0.05 * 0.95 / repeats) ** 0.5
     assert 0.2 < alarms["overlapping"] < 0.8
     assert alarms["two"] == 1.0
+
+
+def test_a_p_value_of_the_dip_is_never_zero():
+    """The observed samples count as one of the draws, so the least p-value is 1 / (draws + 1)."""
+    heaps = np.concatenate([np.linspace(0, 1e-6, 24), np.linspace(1, 1 + 1e-6, 24)])
+    for draws in (99, 1000):
+        assert dip_p_value(heaps, draws) == pytest.approx(1 / (draws + 1), rel=1e-12)
+        assert dip_p_value(np.arange(48.0), draws) == pytest.approx(1.0, rel=1e-12)

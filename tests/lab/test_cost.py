@@ -65,6 +65,15 @@ def test_steps_count_and_what_is_only_an_output_does_not():
     assert cost.work(claim, sparse) == cost.work(claim, claim.grid("small"))
 
 
+@pytest.mark.parametrize("factor", [0.5, 3])
+def test_another_fixed_number_of_steps_scales_the_cost(factor, recorded):
+    name = "descent/functional_gd"
+    steps = registry.load(name).at("small").fixed["steps"]
+    basis = cost.basis(Request(name, "small", axes={"steps": (int(factor * steps),)}))
+    assert basis.scale == pytest.approx(factor)
+    assert basis.seconds.value == pytest.approx(30 * factor)
+
+
 def test_cpu_time_is_taken_where_both_entries_have_it(recorded, monkeypatch):
     entries = {"smoke": ENTRIES["smoke"], "small": ENTRIES["small"] | {"cpu_seconds": 20.0}}
     monkeypatch.setattr(records, "read", lambda claim, folder=None: entries)

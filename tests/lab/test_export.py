@@ -61,6 +61,25 @@ def test_a_table_has_a_row_for_every_combination_and_repeats_what_does_not_depen
     assert table(xr.Dataset({"total": 3.0})).to_dict("list") == {"total": [3.0]}
 
 
+def test_a_table_keeps_coordinates_that_are_not_axes():
+    """A label beside an axis, and one of the whole Dataset, are columns like quantities."""
+    labelled = xr.Dataset(
+        {"loss": (("member", "step"), np.arange(6.0).reshape(2, 3))},
+        coords={
+            "member": [4, 7],
+            "step": [0, 10, 20],
+            "learning_rate": ("member", [0.1, 0.3]),
+            "network": "two layers",
+        },
+    )
+    frame = table(labelled)
+    assert set(frame.columns) == {"member", "step", "learning_rate", "network", "loss"}
+    for _, row in frame.iterrows():
+        assert row["loss"] == labelled["loss"].sel(member=row["member"], step=row["step"])
+        assert row["learning_rate"] == {4: 0.1, 7: 0.3}[row["member"]]
+    assert set(frame["network"]) == {"two layers"}
+
+
 def test_chains_are_a_posterior_and_its_statistics():
     chains = xr.Dataset(
         {"w": (("chain", "draw", "mode"), np.zeros((2, 3, 1))), "rhat": ("mode", [1.0])}, attrs={"n": [1]}

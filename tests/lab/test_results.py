@@ -251,6 +251,22 @@ def test_every_number_is_where_its_coordinates_say(order):
     assert whole["dim"].attrs == {"symbol": "d", "meaning": "token dimension", "unit": ""}
 
 
+def test_cells_whose_axes_come_in_another_order_are_assembled_alike():
+    """A measurement may turn its axes from one cell to the next; two values on each axis, so that shapes agree."""
+    grid = Grid(static={"dim": (2, 4)}, traced={"tau": (0.5, 1.0), "seed": (0, 1)})
+    rows = {dim: np.array([[value(dim, t, s) for t in (0.5, 1.0)] for s in (0, 1)]) for dim in (2, 4)}
+    axes = {"tau": (0.5, 1.0), "seed": (0, 1)}
+    cells = [
+        ({"dim": 2}, cell_dataset(CLAIM, {"icl_error": (("seed", "tau"), rows[2])}, axes, {})),
+        ({"dim": 4}, cell_dataset(CLAIM, {"icl_error": (("tau", "seed"), rows[4].T)}, axes, {})),
+    ]
+    for order in (1, -1):
+        errors = assemble(CLAIM, [grid], cells[::order])["icl_error"]
+        for dim in (2, 4):
+            turned = errors.sel(dim=dim).transpose("seed", "tau")
+            np.testing.assert_array_equal(turned, rows[dim])
+
+
 def test_values_that_were_not_requested_stay_out():
     grid = Grid(static={"dim": (2,)}, traced={"tau": (1.0,), "seed": (0,)})
     whole = assemble(CLAIM, [grid], CELLS[:1])

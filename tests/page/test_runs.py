@@ -1,5 +1,6 @@
 """Runs of the page: started, watched, stopped; finished cells stay."""
 
+import json
 import shlex
 import shutil
 import signal
@@ -140,4 +141,23 @@ def test_a_run_at_smoke_finishes_without_a_verdict(tmp_path):
         job = Job("run-1", CLAIM, "smoke", 1, tmp_path / "log", [], state="running")
         runs._finish(job, 0, answer)
         assert (job.state, job.verdict) == (state, None)
+    runs.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "state"),
+    [
+        (0, "holds", "finished"),
+        (1, "fails", "finished"),
+        (3, "undecided", "finished"),
+        (2, None, "failed"),
+        (4, None, "failed"),
+    ],
+)
+def test_a_verdict_finishes_a_run_and_a_fault_fails_it(status, verdict, state, tmp_path):
+    """Status 3 is a verdict: the data of this size cannot tell."""
+    runs = Runs(tmp_path)
+    job = Job("run-1", CLAIM, "small", 1, tmp_path / "log", [], state="running")
+    runs._finish(job, status, json.dumps({"verdict": verdict}).encode())
+    assert (job.state, job.verdict, job.exit_status) == (state, verdict, status)
     runs.close()

@@ -47,6 +47,22 @@ def test_the_noise_of_other_labels_speeds_up_a_table():
     assert path.table[0] > 1.01 * quiet.table[0]
 
 
+@pytest.mark.parametrize("pairs", [2, 3, 7])
+def test_a_race_starts_with_the_right_hand_side_of_its_equations(pairs):
+    """With two pairs N - 1 is 1: N in its place would halve the noise of the other labels."""
+    classes, match, value, time = 3.0, 0.4, 1.7, 1e-4
+    p = np.exp(match) / (np.exp(match) + pairs - 1)
+    m = value * p  # the table is at zero
+    slope = expit(m) * expit(-m)
+    noise = (1 - p) ** 2 / (pairs - 1)
+    table = (expit(-m) + noise * value**2 / 2 * slope * (expit(m) - expit(-m))) / classes
+    values = p * expit(-m) - noise * value * slope
+    matches = value * p * (1 - p) * (expit(-m) + (1 - p) / (pairs - 1) * value * slope)
+    path = race.table_race(classes, pairs, match, value, times=[0.0, time])
+    rates = [(part[-1] - part[0]) / time for part in (path.table, path.value, path.match)]
+    np.testing.assert_allclose(rates, [table, values, matches], rtol=1e-4)
+
+
 def test_the_time_of_the_context_is_that_of_a_race_with_nothing_to_memorise():
     time = race.context_time(24, 0.4, 0.1, logit=0.8)
     path = race.table_race(1e9, 24, 0.4, 0.1, times=[0.0, time])

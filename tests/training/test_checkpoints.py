@@ -325,6 +325,20 @@ def test_another_schema_is_refused(tmp_path, monkeypatch):
         Checkpoints(tmp_path, {}).latest()
 
 
+def test_a_return_to_an_older_step_keeps_the_last_sound_checkpoint(tmp_path):
+    """The damaged newer file is not what the sound older ones are removed for."""
+    store = Checkpoints(tmp_path, {})
+    for step in (10, 20, 30):
+        store.write(step, {}, {"w": np.full(3, float(step))})
+    assert store.steps() == [20, 30]
+    store.path(30).write_bytes(store.path(30).read_bytes()[:-1] + b"!")
+    store.write(25, {}, {"w": np.full(3, 25.0)})  # the run went on from 20
+    assert store.steps() == [20, 25, 30]
+    assert [unpacked(store.path(step))[1]["w"][0] for step in (20, 25)] == [20.0, 25.0]
+    with pytest.raises(DamagedFile):
+        unpacked(store.path(30))
+
+
 def test_a_source_tree_that_is_no_distribution_has_an_unknown_version(monkeypatch):
     def missing(name):
         if name == "icl-lab":

@@ -1,15 +1,27 @@
-"""Numbers of the user that JAX's types cannot hold: refused before they are rounded in silence."""
+"""Numbers that JAX's types cannot hold: refused before they are rounded in silence, or scaled into range exactly."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from icllab.core.errors import expected
 
 COARSE = 1 / 64
 """Rounding, as a fraction of the standard deviation, above which numbers are refused: losses err by its square."""
+
+
+def binary_unit(size: Float[Array, "..."]) -> Float[Array, "..."]:
+    r"""The power of two :math:`2^{\lfloor\log_2 s\rfloor}` of each size: a unit in which division rounds nothing.
+
+    It is 1 where a size is zero or not finite. Gradients take it for a constant.
+    """
+    size = jax.lax.stop_gradient(size)
+    _, exponent = jnp.frexp(size)
+    usable = jnp.isfinite(size) & (size > 0)
+    return jnp.ldexp(jnp.ones_like(size), jnp.where(usable, exponent - 1, 0))
 
 
 def require_representable(name: str, tree: Any) -> None:

@@ -14,6 +14,7 @@ import xarray as xr
 
 from icllab.core.errors import IclError, InputError, expected, kind_of, unknown
 from icllab.diagnostics.validate_predictor import validate_predictor
+from icllab.models.pretrained.ignored_fields import ignored_fields
 from icllab.training.ensembles import Ensemble, alone
 from icllab.training.runs import Run, Trajectory
 
@@ -111,6 +112,8 @@ class PredictorAxes:
         """
         coords = coords or {}
         variables = {name: ((*self.dims, *coords)[: values.ndim], values) for name, values in arrays.items()}
+        loaders = self.loaders[:1] if "step" in self.dims else self.loaders  # steps are of one network
+        attributes |= ignored_fields([load() for load in loaders])
         return xr.Dataset(variables, coords=dict(self.coords) | dict(coords), attrs=attributes)
 
 

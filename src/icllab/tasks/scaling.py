@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, Predictor, answer_single, declared
+from icllab.core.rounding import binary_unit
 
 
 class Units(eqx.Module):
@@ -112,12 +113,14 @@ def _moments(
     rows = mask[:, None]
     count = jnp.maximum(jnp.sum(mask), 1).astype(columns.dtype)
     mean = jnp.sum(jnp.where(rows, columns, 0), axis=0) / count
-    variance = jnp.sum(jnp.where(rows, columns - mean[None], 0) ** 2, axis=0) / count
+    differences = jnp.where(rows, columns - mean[None], 0)
+    unit = binary_unit(jnp.max(jnp.abs(differences), axis=0))  # without it squares would leave the range
+    variance = jnp.sum((differences / unit[None]) ** 2, axis=0) / count
     # Compared, not subtracted: the mean of equal numbers may differ from them by rounding.
     highest = jnp.max(jnp.where(rows, columns, -jnp.inf), axis=0)
     lowest = jnp.min(jnp.where(rows, columns, jnp.inf), axis=0)
     varies = (highest > lowest) & (variance > 0)
-    return mean, jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)
+    return mean, jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0) * unit
 
 
 def _inverse(deviation: Float[Array, "*rest"]) -> Float[Array, "*rest"]:

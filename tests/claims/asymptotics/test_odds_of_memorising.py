@@ -9,7 +9,7 @@ from judging import judged
 from scipy.special import expit
 
 from icllab.claims.asymptotics import _held_out
-from icllab.claims.asymptotics.odds_of_memorising import claim
+from icllab.claims.asymptotics.odds_of_memorising import claim, measure
 from icllab.lab.checks import Outcome
 
 TASKS = np.array([2, 4, 8, 16, 32, 64, 128])
@@ -164,3 +164,12 @@ def test_the_claim_fails_where_free_energies_are_planted():
 @pytest.mark.parametrize("options", [{"permuted": True}, {"evidence": False}])
 def test_the_claim_fails_under_other_sizes_and_without_evidence(options):
     assert "explains[setting=urns]" in failing(small(planted("boundary"), **options))
+
+
+def test_the_gap_in_nats_is_the_divergence_of_the_two_predictions():
+    """Of Gaussians of one variance (a - b)^2 / (2 v), of probabilities sum p log(p / q); means over prompts."""
+    a, b = np.array([[[0.3]], [[-1.0]]]), np.array([[[0.1]], [[0.5]]])
+    assert measure._nats(a, b, 0.25) == pytest.approx((0.2**2 + 1.5**2) / 2 / (2 * 0.25), rel=1e-12)
+    p, q = np.array([[[0.5, 0.5]], [[0.9, 0.1]]]), np.array([[[0.25, 0.75]], [[0.9, 0.1]]])
+    by_hand = (0.5 * np.log(2) + 0.5 * np.log(2 / 3)) / 2
+    assert measure._nats(p, q, None) == pytest.approx(by_hand, rel=1e-12)

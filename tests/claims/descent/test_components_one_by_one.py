@@ -1,16 +1,18 @@
 """What is particular to this claim: its check on made-up networks, and how curves are read."""
 
 import json
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
 from judging import judged, theory_under
 
 from icllab.claims.descent import _plateaus
-from icllab.claims.descent.components_one_by_one import claim
+from icllab.claims.descent.components_one_by_one import claim, measure
 from icllab.lab.checks import Outcome
-from icllab.theory import saddles
+from icllab.theory import preconditioners, saddles
 
 SETTINGS = (*claim.RANK_ONE, *claim.RANKS)
 SEEDS = np.arange(4)
@@ -114,3 +116,25 @@ def test_a_component_is_learned_between_records_and_the_flattest_record_is_on_a_
     rest, begun = _plateaus.longest_rest(loss, step)
     assert (rest, begun) == (30, 30)
     assert _plateaus.longest_rest(3.0 - step, step)[0] == 0
+
+
+def test_the_networks_of_a_plateau_are_identified_on_it(monkeypatch):
+    """The network that is compared with candidates has the loss of the plateau that its row stands for."""
+    identified = []
+
+    def unidentified(networks, candidates, task, key, prompts):
+        identified.extend(networks)
+        return np.zeros((len(networks), len(candidates)))
+
+    monkeypatch.setattr(measure, "identified", unidentified)
+    sizes = {"heads": 6, "std": 0.05, "rate": 0.7, "prompts": 400, "judged": 40, "seed": (0,), "setting": "authors"}
+    point = SimpleNamespace(**sizes, step=tuple(range(0, 601, 50)), **claim.ROWS)
+    plateaus = measure.measure(point, key=jax.random.key(0))["plateau_loss"][1][0]
+    law, rows = _plateaus.law("authors"), []
+    for network in identified:
+        values, keys, queries = (np.asarray(part, float) for part in (network.values, network.keys, network.queries))
+        rows.append(preconditioners.loss(np.einsum("h,hri,hrj->ij", values, keys, queries).T, **law))
+    lasting = np.isfinite(plateaus[1:])
+    assert lasting.sum() >= 2
+    np.testing.assert_allclose(np.asarray(rows)[lasting], plateaus[1:][lasting], rtol=1e-4)
+    assert len(np.unique(np.round(plateaus[np.isfinite(plateaus)], 6))) == lasting.sum() + 1

@@ -1,6 +1,7 @@
 """What is particular to this claim: its check on made-up power laws, and its network."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import xarray as xr
 from judging import judged, theory_under
 
 from icllab.claims.induction import _race
-from icllab.claims.induction.race_of_memorising import claim
+from icllab.claims.induction.race_of_memorising import claim, measure
 from icllab.lab.checks import Outcome
 from icllab.theory import memorisation_race
 
@@ -115,3 +116,34 @@ def test_a_level_that_is_never_reached_has_an_infinite_time():
     assert _race.crossing(time, np.array([0.0, 1.0, 3.0]), 2.0) == 2.5
     assert _race.crossing(time, np.array([2.0, 0.0, 0.0]), 2.0) == 1.0
     assert _race.crossing(time, np.zeros(3), 2.0) == np.inf
+
+
+def test_times_of_several_numbers_of_classes_and_seeds_are_those_of_one_at_a_time():
+    sizes = {"pairs": 4, "dim": 15, "hidden": 8, "batch": 16, "rate": 0.5, "std": 0.1, "longest": 60.0, "race": 3.0}
+    names = ("memorising_time", "memorising_drive")
+
+    def measured(classes, seeds):
+        point = SimpleNamespace(**sizes, classes=classes, seed=seeds, classes_per_pair=(3, 6))
+        rows = measure.measure(point, key=jax.random.key(7), weights="table")
+        return {name: np.asarray(rows[name][1]) for name in (*names, "copy_logit")}
+
+    together = measured((8, 24), (0, 1))
+    for i, classes in enumerate((8, 24)):
+        alone = measured((classes,), (0, 1))
+        for name in names:
+            np.testing.assert_array_equal(alone[name][0], together[name][i])
+    for j, seed in enumerate((0, 1)):
+        alone = measured((8, 24), (seed,))
+        for name in (*names, "copy_logit"):
+            np.testing.assert_array_equal(alone[name][:, 0], together[name][:, j])
+    assert len(np.unique(together["memorising_drive"])) == 4
+
+
+def test_only_the_first_item_of_a_prompt_is_of_the_class_of_the_query():
+    """Items are orthogonal, so that the products tell their classes."""
+    classes, items = 5, jnp.eye(8)
+    sizes = SIZES._replace(pairs=6, batch=400)
+    prompt = _race._prompt(jax.random.key(2), items, jnp.ones(8), classes, sizes, _race.Parts())
+    products = np.asarray(prompt["products"])
+    np.testing.assert_array_equal(products[:, 0], 1.0)
+    np.testing.assert_array_equal(products[:, 1:], 0.0)

@@ -147,3 +147,10 @@ def test_queries_are_held_and_all_else_is_trained():
     end = icl.fit(start, text, trainable=measure.all_but_queries, **options).members.member(0)
     assert all(np.all(leaf == 0) for leaf in measure.queries(end))
     assert not np.allclose(end.blocks[1].attention.value, network.blocks[1].attention.value)
+
+
+def test_records_are_delayed_by_the_lag():
+    steps = [0, 10, 20, 40, 80]
+    assert measure.delayed_records(steps, 1).tolist() == [0, 1, 2, 3, 4]
+    assert measure.delayed_records(steps, 2).tolist() == [0, 0, 1, 2, 3]
+    assert measure.delayed_records(steps, 0.5).tolist() == [0, 2, 3, 4, 4]

@@ -196,6 +196,25 @@ def test_scores_of_all_heads_of_a_transformer(getkey):
     assert (abs(result["induction_score"]) < 0.4).all()  # untrained
 
 
+def test_every_column_is_the_score_of_the_patterns_in_the_trace(getkey):
+    """Keys after a token count neither as right nor as wrong keys."""
+    sequences, key = RepeatedTokens(vocabulary=6, period=4), getkey()
+    block = BlockOptions(heads=2, mlp=None, norm="none")
+    shape = {"dim": 6, "width": 8, "layers": 1, "block": block, "positions": "learned", "length": 8, "std": 1.0}
+    model = eqx.filter_jit(lambda key: Transformer(Tokens(6), **shape, key=key))(getkey())
+    result = head_scores(model, sequences, key=key, prompts=4)
+    prompts = sample_prompts(sequences, key=key, prompts=4)
+    trace = eqx.filter_jit(jax.vmap(lambda prompt: model.trace(prompt).activations["block0.attention.pattern"]))
+    patterns, tokens = trace(prompts), prompts.tokens[:, :-1]
+    for name in heads.SCORES:
+        score = globals()[name]
+        rows = [
+            score(pattern, *([] if name == "previous_token_score" else [t]))
+            for pattern, t in zip(patterns, tokens, strict=True)
+        ]
+        np.testing.assert_allclose(result[name], np.mean(rows, axis=0), rtol=2e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_other_prompts_have_the_previous_token_score_alone(getkey):
     law = task(getkey())

@@ -7,6 +7,7 @@ import xarray as xr
 from icllab.core.axes import AXES, QUANTITIES, derived
 from icllab.core.errors import InputError
 from icllab.diagnostics import kaplan_meier, transitions
+from icllab.diagnostics.curves.transition_times import _Curve
 
 STEPS = np.arange(0, 3001, 50)
 
@@ -86,6 +87,14 @@ def test_noise_is_no_transition():
     result = transitions(curves([*noise[:3], logistic(1500, 40) + noise[3] - 0.25]))
     np.testing.assert_array_equal(result["crossed"], [False, False, False, True])
     np.testing.assert_allclose(result["transition_time"][3], 1500, atol=10)
+
+
+@pytest.mark.parametrize("deviation", [1.0, 3.0])
+def test_the_noise_of_a_curve_is_its_standard_deviation(deviation):
+    """The estimate from the median of n differences has a relative error of about 1.2 / sqrt(n)."""
+    values = np.random.default_rng(0).normal(size=20_000) * deviation
+    curve = _Curve.from_records("noise", np.arange(20_000), values + np.linspace(0, 40 * deviation, 20_000))
+    assert curve.noise == pytest.approx(deviation, rel=0.03)
 
 
 def test_noise_before_the_transition_does_not_widen_it():

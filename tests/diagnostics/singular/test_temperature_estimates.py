@@ -3,15 +3,18 @@
 import functools
 import inspect
 import itertools
+import math
 import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC, learning_coefficient
+from icllab.diagnostics.singular.temperature_estimates import ChainEstimator, estimates
 from icllab.theory import learning_coefficients as exact
 from icllab.theory import quadratic_posterior
 
@@ -299,3 +302,32 @@ def test_without_blackjax(monkeypatch):
     monkeypatch.setitem(sys.modules, "blackjax", None)
     with pytest.raises(EnvironmentFault, match=r"nuts: expected blackjax, got none; .*pip install -e \S*\[singular\]"):
         estimated("crossing", sampler=NUTS(warm_up=10, draws=10))
+
+
+class Recorded(ChainEstimator):
+    """An estimator that samples nothing, and keeps the key of each temperature."""
+
+    def __call__(self, local, nbeta, key):
+        KEYS.append(jax.random.key_data(key).tolist())
+        names = {"estimate": 2.0, "mcse": 0.3, "localization_slope": 0.4, "localization_slope_error": 0.01}
+        return xr.Dataset({name: ((), value) for name, value in names.items()}, attrs={"warnings": []})
+
+
+KEYS = []
+
+
+def made_up(**arguments):
+    KEYS.clear()
+    estimate = Recorded(HMC(), "asked for", "vmap", "asked for", False)
+    return estimates(estimate, lambda w: jnp.sum(w**2), jnp.zeros(2), None, n=None, key=jax.random.key(3), **arguments)
+
+
+def test_each_temperature_has_a_key_of_its_own():
+    """The growth along a curve takes the errors of its temperatures for independent."""
+    curve = made_up(nbeta=(30.0, 300.0, 3000.0, 30000.0), localization=1.0)
+    assert len({tuple(key) for key in KEYS}) == curve.sizes["nbeta"] == 4
+
+
+def test_the_choice_of_the_localization_adds_its_error_in_quadrature():
+    assert float(made_up(nbeta=30.0, localization=None)["mcse"]) == pytest.approx(math.hypot(0.3, 0.4), rel=1e-12)
+    assert float(made_up(nbeta=30.0, localization=1.0)["mcse"]) == 0.3

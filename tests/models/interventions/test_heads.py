@@ -96,6 +96,24 @@ def test_a_path_is_the_one_written_out_by_hand(through):
     )
 
 
+def test_senders_of_two_blocks_send_what_they_were_in_the_plain_run():
+    """The later sender does not read the earlier one: their changes of the stream add up."""
+    senders, weights = [(0, 1), (1, 2)], np.asarray(MODEL.blocks[2].attention.query)
+    change = sum(
+        (OUTPUTS[a] - PLAIN[f"block{a}.attention.heads"])[:, head] @ np.asarray(MODEL.blocks[a].attention.output[head])
+        for a, head in senders
+    )
+    scale = np.asarray(MODEL.blocks[2].norms[0].scale)
+    queries = turned(
+        np.einsum("tw,whd->thd", norm(PLAIN["block1"] + change, scale, epsilon=1e-5), weights), 10_000, DIM
+    )
+    heads = softmax_pattern(queries, PLAIN["block2.attention.keys"])[3] @ PLAIN["block2.attention.values"][:, 1]
+    patched = path_patched(MODEL, senders, [(2, 3)], through=("queries",), outputs=OUTPUTS)
+    result = numbers(patched)["block2.attention.heads"]
+    np.testing.assert_allclose(result[:, 3], heads, **NEAR)
+    assert np.abs(heads - PLAIN["block2.attention.heads"][:, 3]).max() > 1e-3
+
+
 def test_all_paths_of_a_head_make_up_its_replacement():
     """Without dense layers all readers of one block, and the stream itself, are all that a head acts by."""
     model = transformer(BlockOptions(heads=HEADS, kv_heads=SHARED, mlp=None, norm="pre"), layers=2)

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import warnings
 
 import jax
 import numpy as np
@@ -12,8 +13,9 @@ pytest.importorskip("gguf")
 
 import language_models as files
 from language_models import GPT2, LLAMA, NEOX, QWEN2, TIED, drawn
+from safetensors.numpy import save_file
 
-from icllab.core.errors import InputError
+from icllab.core.errors import InputError, ResultWarning
 from icllab.core.prompt import TokenPrompt
 from icllab.models import pretrained
 from icllab.models.networks.parameters import parameter_count
@@ -65,7 +67,7 @@ def test_gguf_has_rows_of_its_own_order(architecture, tmp_path):
     require_logits(pretrained.load(file), config, weights)
 
 
-@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_quantised_numbers_are_those_of_the_package(kind, tmp_path):
     from gguf import GGMLQuantizationType, quants
 
@@ -138,6 +140,150 @@ def test_gguf_keys_that_are_not_understood(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             pretrained.load(files.write_gguf(tmp_path / "model.gguf", drawn(TIED), metadata=metadata))
+
+
+def write_shards(folder, weights, places):
+    """A folder whose index says which file has which tensor, with all tensors in each of two files."""
+    files.write_folder(folder, LLAMA, weights)
+    (folder / "model-0.safetensors").rename(folder / "a.safetensors")
+    save_file({name: 2 * value for name, value in weights.items()}, folder / "b.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    return folder
+
+
+def test_the_index_says_which_file_has_a_tensor(tmp_path):
+    weights = drawn(LLAMA)
+    places = {name: "b.safetensors" if "norm" in name else "a.safetensors" for name in weights}
+    spare = weights | {"model.spare": np.zeros(3, np.float32)}
+    chosen = {name: value * (2 if "norm" in name else 1) for name, value in weights.items()}
+    require_logits(pretrained.load(write_shards(tmp_path / "both", spare, places)), LLAMA, chosen)
+    places["model.norm.bias"] = "b.safetensors"
+    with pytest.raises(
+        InputError, match=r"^b.safetensors: expected a sound file, got one with no tensor 'model.norm.b"
+    ):
+        pretrained.load(write_shards(tmp_path / "lacking", weights, places))
+
+
+def write_one(folder, config=TIED, weights=None):
+    """A folder with config.json and model.safetensors."""
+    files.write_folder(folder, config, weights)
+    (folder / "model-0.safetensors").rename(folder / "model.safetensors")
+    return folder
+
+
+def test_other_files_beside_the_model(tmp_path):
+    weights = drawn(TIED)
+    folder = write_one(tmp_path / "model")
+    for name in ("consolidated", "model-00001-of-00002"):
+        save_file({"a": weights["model.norm.weight"]}, folder / f"{name}.safetensors")
+    (folder / "model.gguf").write_bytes(b"another program's")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        require_logits(pretrained.load(folder), TIED, weights)
+    save_file({"a": weights["model.norm.weight"]}, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.warns(ResultWarning, match=r"adapter_config.json, adapter_model.safetensors beside the model is not"):
+        require_logits(pretrained.load(folder), TIED, weights)
+
+
+def test_code_of_a_model_is_not_run_in_silence(tmp_path):
+    code = {"AutoConfig": "configuration_x.C", "AutoModelForCausalLM": "modeling_x.M"}
+    with pytest.warns(ResultWarning, match=r"auto_map: the code of modeling_x.M is not run; the model is llama"):
+        pretrained.load(write_one(tmp_path / "model", TIED | {"auto_map": code}))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
+def test_weights_that_are_not_numbers_are_named(value, tmp_path):
+    weights = drawn(LLAMA)
+    weights["model.norm.weight"][3] = value
+    weights["lm_head.weight"][1, 2] = value
+    with pytest.warns(ResultWarning, match=r"NaN or infinite weights in model.norm.weight, lm_head.weight: "):
+        pretrained.load(write_one(tmp_path / "model", LLAMA, weights))
+
+
+def test_buffers_have_any_type(tmp_path):
+    """Causal masks of Pythia are booleans."""
+    weights = drawn(NEOX) | {"gpt_neox.layers.0.attention.bias": np.ones((1, 1, 4, 4), bool)}
+    require_logits(pretrained.load(write_one(tmp_path / "model", NEOX, weights)), NEOX, drawn(NEOX))
+    weights["gpt_neox.layers.0.attention.dense.bias"] = np.ones(32, bool)
+    with pytest.raises(InputError, match=r"dtype of gpt_neox.layers.0.attention.dense.bias: expected F64, F32, F16"):
+        pretrained.load(write_one(tmp_path / "other", NEOX, weights))
+
+
+STAND_INS = {
+    "a pointer of Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+    "a web page": b"<!DOCTYPE html>\n<html><body>Not found</body></html>",
+}
+
+
+@pytest.mark.parametrize("content", STAND_INS)
+def test_what_lies_in_the_place_of_a_file_is_named(content, tmp_path):
+    weights = drawn(TIED)
+    folder = write_one(tmp_path / "model")
+    gguf, npz = files.write_gguf(tmp_path / "a.gguf", weights), files.write_glassllm(tmp_path / "a.npz", weights)
+    for path, file in ((gguf, gguf), (npz, npz), *((folder, folder / name) for name in NAMES)):
+        sound = file.read_bytes()
+        file.write_bytes(STAND_INS[content])
+        with pytest.raises(InputError, match=f"^{file.name}: expected a sound file, got {content}; "):
+            pretrained.load(path)
+        file.write_bytes(sound)
+
+
+NAMES = ("config.json", "model.safetensors")
+
+
+def test_suffixes_in_capitals(tmp_path):
+    weights = files.in_adjacent_pairs(drawn(TIED))
+    files.write_gguf(tmp_path / "A.GGUF", weights)
+    require_logits(pretrained.load(tmp_path), TIED, drawn(TIED))
+    require_logits(pretrained.load(tmp_path / "A.GGUF"), TIED, drawn(TIED))
+
+
+def test_a_root_of_the_hubs_cache(tmp_path):
+    root = tmp_path / "models--org--name"
+    for name in ("0a", "1b"):
+        (root / "snapshots" / name).mkdir(parents=True)
+        write_one(root / "snapshots" / name)
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("1b")
+    for path in (root, tmp_path):
+        with pytest.raises(
+            InputError, match=rf"path: expected a folder with config.json.*; give .*{root.name}/snapshots/1b$"
+        ):
+            pretrained.load(path)
+    (root / "refs" / "main").unlink()
+    with pytest.raises(InputError, match=r"; give .*/0a$"):
+        pretrained.load(root / "snapshots")
+
+
+def test_folders_without_a_model_say_what_to_do(tmp_path):
+    folder = files.write_folder(tmp_path / "model", TIED)
+    (folder / "model-0.safetensors").rename(folder / "adapter_model.safetensors")
+    with pytest.raises(
+        InputError, match=r"path: expected one .safetensors file.*; adapter_model.safetensors is a part"
+    ):
+        pretrained.load(folder)
+    (folder / "adapter_model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"path: expected one .safetensors file.*; pytorch_model.bin is not opened"):
+        pretrained.load(folder)
+    for path in (folder / "pytorch_model.bin", folder / "config.json"):
+        with pytest.raises(InputError, match=rf"path: expected a folder, a .gguf.*got '{path.name}'; give its folder"):
+            pretrained.load(path)
+    (folder / "config.json").rename(folder / "other.json")
+    with pytest.raises(
+        InputError, match=r"path: expected a folder with config.json.*; pytorch_model.bin is not opened"
+    ):
+        pretrained.load(folder)
+    (folder / "other.json").rename(folder / "config.json")
+    file = files.write_gguf(folder / "a.gguf", drawn(TIED))
+    with pytest.raises(
+        InputError, match=rf"path: expected a folder with .safetensors.*give the path of the file, {file}"
+    ):
+        pretrained.load(folder)
+    files.write_gguf(folder / "b.gguf", drawn(TIED))
+    (folder / "config.json").unlink()
+    with pytest.raises(InputError, match=rf"got \['a.gguf', 'b.gguf'\]; give one of them, {file}"):
+        pretrained.load(folder)
 
 
 def test_sixty_four_bits_are_not_rounded_in_silence(tmp_path):

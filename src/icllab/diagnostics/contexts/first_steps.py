@@ -20,12 +20,14 @@ from icllab.diagnostics.contexts.map_tests import fit_map, ratio_of_means
 from icllab.diagnostics.contexts.queries import answers_alone, unpadded
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where, subtract, with_parameters
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 GRADIENTS = ("answer", "sequence", "examples")
 GOLDEN = (5**0.5 - 1) / 2
 SECTIONS = 40  # after which an interval is 4e-9 of what it was
 
 
+@names_ignored
 def gradient_step_comparison(
     model: Predictor,
     task: AbstractTask,

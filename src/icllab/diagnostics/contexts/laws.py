@@ -55,6 +55,7 @@ from icllab.diagnostics.contexts.solvers import (
     unused_parameters,
 )
 from icllab.diagnostics.contexts.subspaces import Where, parameter_mask, parameters
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 WORLDS = ("own", "other", "planted")
 TESTS = ("effect", "change", "composition")
@@ -293,6 +294,7 @@ def _fractions_left(
     return fractions_left(problem, contexts, queries, directions=directions, key=key)
 
 
+@names_ignored
 def context_law(
     model: Predictor,
     task: AbstractTask,

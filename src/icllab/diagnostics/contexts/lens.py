@@ -24,6 +24,7 @@ from icllab.diagnostics.behaviour.answers import (
 from icllab.diagnostics.contexts.distances import divergence, divergence_kind
 from icllab.models.induction.item_label_network import ItemLabelNetwork
 from icllab.models.networks.transformer import Transformer
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 ReadOut = Callable[[Float[Array, " width"]], Array]
 
@@ -51,6 +52,7 @@ def _(model: ItemLabelNetwork) -> tuple[tuple[str, ...], ReadOut]:
     return ("tokens", *(f"layer{i + 1}" for i in range(len(model.layers)))), model.classifier
 
 
+@names_ignored
 def logit_lens(
     model: Predictor,
     task: AbstractTask,

@@ -22,6 +22,7 @@ from icllab.diagnostics.contexts.nulls import NULLS, Untrained
 from icllab.diagnostics.contexts.queries import answers_alone, unpadded
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 UNSOLVED = 0.1  # relative residual of the linear system of a derivative
 
@@ -98,6 +99,7 @@ class ContextMap:
         return {name: beside(name) for name in ("gap", "derivative", "composition", "norm")}
 
 
+@names_ignored
 @shows("context map")
 def context_map(
     model: Predictor,

@@ -22,6 +22,7 @@ from icllab.diagnostics.curvature.products import Curvature, EmpiricalFisher, Ga
 from icllab.diagnostics.sampling.sampled_losses import require_loss, sample_count, shape_of, vector_loss
 from icllab.diagnostics.singular.restricted import held, restricted_loss
 from icllab.diagnostics.singular.run_losses import network_loss
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 DENSE = 1500  # largest number of parameters for a dense matrix
 ROUNDING = 1000  # rounding threshold for zero in units of the largest eigenvalue, at least the number of parameters
@@ -29,6 +30,7 @@ BATCH = 256  # prompts of a task in memory at once
 NEARBY = 10.0**0.5  # factor on the threshold for rank_low and rank_high
 
 
+@names_ignored
 @shows("Hessian")
 def hessian_spectrum(
     loss: Callable[..., Any],
@@ -92,6 +94,7 @@ def hessian_spectrum(
     )
 
 
+@names_ignored
 def fisher_spectrum(
     loss: Callable[..., Any],
     at: Any,

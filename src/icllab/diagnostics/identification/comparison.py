@@ -29,6 +29,7 @@ from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unex
 from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
+from icllab.models.pretrained.ignored_fields import ignored_fields
 from icllab.training.ensembles import Ensemble
 from icllab.training.streams import Positions
 
@@ -186,6 +187,7 @@ def identify(
     attributes = {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()
     if rule.resolution is None:
         attributes["resolution"] = "that of the intervals"
+    attributes |= ignored_fields(predictor_or_run, rivals)
     return xr.Dataset(variables, coords=dict(axes.coords) | coords, attrs=attributes)
 
 

@@ -43,6 +43,7 @@ from icllab.diagnostics.singular.temperature_estimates import (
     require_no_run,
     require_numbers,
 )
+from icllab.models.pretrained.ignored_fields import names_ignored
 from icllab.training.runs import Run
 
 LIMIT = "the learning coefficient, the limit of nbeta (E[L] - L(w*))"
@@ -54,6 +55,7 @@ HALVED = ANNEALED + 1  # folded into the key of halves of the data
 SECONDS = 3e-3  # nominal ones of a gradient of all the data, above which halves are left out
 
 
+@names_ignored
 @shows("learning coefficient")
 def learning_coefficient(
     loss: Callable[..., Any] | Run | Draws,

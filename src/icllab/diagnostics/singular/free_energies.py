@@ -26,6 +26,7 @@ from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, er
 from icllab.diagnostics.sampling.smc import SMC, Populations
 from icllab.diagnostics.singular.phases import require_energies
 from icllab.diagnostics.singular.run_losses import network_loss
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 MULTIPLICITIES = (1, 2, 3)
 DECADES = 3  # of inverse temperature, at most, that a slope is fitted to
@@ -33,6 +34,7 @@ POINTS = 13
 USUAL = SMC()
 
 
+@names_ignored
 @shows("free energy")
 def free_energy(
     loss: Callable[[Any], Any] | Populations,

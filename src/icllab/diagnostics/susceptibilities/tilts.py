@@ -19,6 +19,7 @@ from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
 from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
 from icllab.diagnostics.susceptibilities.quadrature import Nodes, Quadrature
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 Route: TypeAlias = Quadrature | ChainSampler | LinearResponse
 Functions: TypeAlias = Mapping[str, Callable[[Any], Any]]
@@ -36,6 +37,7 @@ class Stack(eqx.Module):
         return values if self.reference is None else values - jnp.sum(self.reference(w))
 
 
+@names_ignored
 @shows("susceptibility")
 def susceptibility(
     loss: Callable[[Any], Any] | Draws | Nodes,

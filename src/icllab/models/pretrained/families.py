@@ -74,6 +74,8 @@ def gpt_neox(config: Any, weights: Weights) -> Transformer:
     """GPT-NeoX, such as Pythia."""
     heads, width, inner = config.num_attention_heads, config.hidden_size, config.intermediate_size
     dim, bias = _head_dim("num_attention_heads", width, heads), getattr(config, "attention_bias", True)
+    if getattr(config, "head_dim", None) not in (None, dim):  # transformers takes it for the rotation alone
+        raise unsaid("head_dim", config.head_dim, dim)
     rope = _rope(config)
     share = rope.get("partial_rotary_factor", getattr(config, "rotary_pct", 0.25))
     base = rope.get("rope_theta", getattr(config, "rotary_emb_base", 10_000))
@@ -173,6 +175,12 @@ def _head_dim(name: str, width: int, heads: int) -> int:
     return width // heads
 
 
+ROPE_TYPES = ("default", "linear", "llama3")
+"""Rotary codes that are the plain one where their factor is 1."""
+ROPE_FIELDS = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor")
+ROPE_FIELDS += ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+
+
 def _rope(config: Any) -> dict[str, Any]:
     """Fields of the rotary code, which may stand in a dictionary of their own; only the plain one is known."""
     rope = {}
@@ -181,10 +189,12 @@ def _rope(config: Any) -> dict[str, Any]:
         if not isinstance(fields, dict):
             raise expected(name, "a dictionary, or None", fields)
         for field, value in fields.items():
-            if field in ("rope_type", "type") and value != "default":
+            if field in ("rope_type", "type") and value not in ROPE_TYPES:
                 raise unsaid(field, value, "default")
-            if field not in ("rope_type", "type", "rope_theta", "partial_rotary_factor"):
-                raise unsaid(f"{name}.{field}", value, "no such field")
+            if field not in ROPE_FIELDS or (field == "factor" and value != 1):
+                raise unsaid(f"{name}.{field}", value, "no such field, or a factor of 1")
+            if value in ROPE_TYPES[1:] and "factor" not in fields:
+                raise unsaid(field, value, "default, or a factor of 1")
         rope |= fields
     return rope
 

@@ -1,6 +1,8 @@
 """Tensors of files that may lie: names, shapes and sizes are checked before memory is taken. Nothing is unpickled."""
 
+import contextlib
 import math
+import re
 import struct
 import zipfile
 import zlib
@@ -28,6 +30,15 @@ DAMAGED = (
     RecursionError,
     TypeError,
 )
+STAND_INS = {
+    b"version https://git-lfs": ("a pointer of Git LFS", "git lfs pull fetches the file itself"),
+    b"# xet version": ("a pointer of Git Xet", "git xet checkout fetches the file itself"),
+    b"<!doctype html": ("a web page", "download the file itself"),
+    b"<html": ("a web page", "download the file itself"),
+}
+"""Beginnings of what lies in the place of a file that was not fetched."""
+BUFFERS = re.compile(r"(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$")
+"""Causal masks and frequencies, which old checkpoints store beside the weights."""
 
 
 class TensorFile(NamedTuple):
@@ -44,7 +55,14 @@ def missing_extra(error: ImportError) -> EnvironmentFault:
 
 
 def damaged(path: Path, reason: object) -> InputError:
-    """The error for a file that is not what it says."""
+    """The error for a damaged file, or for a pointer or a web page in its place."""
+    head = b""
+    if path.is_file():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            head = file.read(64).lstrip().lower()
+    for begin, (content, advice) in STAND_INS.items():
+        if head.startswith(begin):
+            return InputError(f"{path.name}: expected a sound file, got {content}; {advice}")
     return InputError(f"{path.name}: expected a sound file, got one with {' '.join(str(reason).split())[:200]}")
 
 
@@ -68,8 +86,11 @@ def as_default(name: str, array: np.ndarray) -> np.ndarray:
     return array.astype(default, copy=False)
 
 
-def safetensors_files(paths: list[Path]) -> TensorFile:
-    """The tensors of one file, or of the shards of one model."""
+def safetensors_files(paths: list[Path], places: Mapping[str, Path] | None = None) -> TensorFile:
+    """The tensors of one file, or of the shards of one model.
+
+    ``places``: file of each tensor, from an index; None: the tensors of all files.
+    """
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
@@ -86,12 +107,16 @@ def safetensors_files(paths: list[Path]) -> TensorFile:
         except (SafetensorError, *DAMAGED) as error:
             raise damaged(path, error) from error
         for name, kind in types.items():
-            if kind not in SAFETENSORS_TYPES:
+            if places is not None and places.get(name) != path:
+                continue
+            if kind not in SAFETENSORS_TYPES and not BUFFERS.search(name):
                 raise expected(f"dtype of {name}", ", ".join(SAFETENSORS_TYPES), kind)
             if name in files:
                 raise damaged(path, f"the tensor {name!r} of another shard")
-            files[name] = file
-        shapes |= of_file
+            files[name], shapes[name] = file, of_file[name]
+    for name, path in (places or {}).items():
+        if name not in files:
+            raise damaged(path, f"no tensor {name!r}, which the index says it has")
 
     def read(name: str) -> np.ndarray:
         return as_default(name, files[name].get_tensor(name))

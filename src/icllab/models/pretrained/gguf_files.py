@@ -12,7 +12,6 @@ import numpy as np
 from icllab.core.errors import expected
 from icllab.models.pretrained.files import DAMAGED, TensorFile, as_default, damaged, missing_extra
 
-TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
 NUMBERS = dict(enumerate(("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "?"))) | {10: "<u8", 11: "<i8", 12: "<f8"}
 STRING, ARRAY = 8, 9
 
@@ -44,16 +43,17 @@ class _Cursor:
     def integer(self, kind: str) -> int:
         return int(self.take(kind)[0])
 
-    def string(self) -> str:
-        return self.take("u1", self.integer("<u8")).tobytes().decode("utf-8")
+    def string(self, errors: str = "strict") -> str:
+        return self.take("u1", self.integer("<u8")).tobytes().decode("utf-8", errors)
 
     def value(self, kind: int) -> Any:
+        """A value; bytes of a text that are not UTF-8 stay apart, as in names of files."""
         if kind == STRING:
-            return self.string()
+            return self.string("surrogateescape")
         if kind == ARRAY:
             of, count = self.integer("<u4"), self.integer("<u8")
             if of == STRING:
-                return [self.string() for _ in range(self.bounded(count, 8))]
+                return [self.string("surrogateescape") for _ in range(self.bounded(count, 8))]
             return self.take(NUMBERS[of], count).tolist()
         return self.take(NUMBERS[kind])[0].item()
 
@@ -102,8 +102,10 @@ def gguf_file(path: Path) -> GGUF:
     except DAMAGED as error:
         raise damaged(path, error) from error
     for name, (_, _, kind) in places.items():
-        if kind.name not in TYPES:
-            raise expected(f"type of {name}", ", ".join(TYPES), kind.name)
+        try:
+            dequantize(np.zeros(GGML_QUANT_SIZES[kind][1], np.uint8), kind)
+        except NotImplementedError:
+            raise expected(f"type of {name}", "a type that the package gguf dequantises", kind.name) from None
 
     def read(name: str) -> np.ndarray:
         begin, rows, kind = places[name]

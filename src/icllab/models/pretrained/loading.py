@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,25 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.core.errors import InputError, expected, require_path
+from icllab.core.errors import InputError, ResultWarning, expected, require_path
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import Weights
-from icllab.models.pretrained.configurations import family_and_fields, from_gguf, glassllm
-from icllab.models.pretrained.files import DAMAGED, TensorFile, damaged, npz_file, read_json, safetensors_files
+from icllab.models.pretrained.configurations import Configuration, family_and_fields, from_gguf, from_json, glassllm
+from icllab.models.pretrained.files import (
+    BUFFERS,
+    DAMAGED,
+    TensorFile,
+    damaged,
+    npz_file,
+    read_json,
+    safetensors_files,
+)
 from icllab.models.pretrained.gguf_files import gguf_file
+from icllab.models.pretrained.ignored_fields import AssumedTransformer
 
 PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox.", "llama": "model.", "qwen2": "model."}
-BUFFERS = re.compile(r"(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$")
-"""Causal masks and frequencies, which old checkpoints store beside the weights."""
+SUFFIXES = (".gguf", ".npz")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 _NAMES = (
     ("input_layernorm", "attn_norm", "norm1.gamma"),
     ("post_attention_layernorm", "ffn_norm", "norm2.gamma"),
@@ -38,24 +48,36 @@ _ENDS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "outpu
 _ENDS |= {"E": "model.embed_tokens", "norm_f.gamma": "model.norm"}
 
 
-def load(path: str | os.PathLike[str]) -> Transformer:
+def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transformer:
     """The language model in a folder or a file, as a predictor of token prompts with the weights that the file has.
 
     A folder has ``config.json`` and ``*.safetensors`` (GPT-2, GPT-NeoX, Llama, Qwen2; in shards too), or one ``.gguf``
-    or ``.npz`` file. A GGUF file has Llama or Qwen2 in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K or Q6_K, dequantised; an
-    ``.npz`` file is one of glassllm. Numbers get JAX's default type of floats. Nothing is folded, unpickled or fetched.
-    Needs the extra ``[pretrained]``, an ``.npz`` file nothing.
+    or ``.npz`` file. A GGUF file has Llama or Qwen2 in a type that the package ``gguf`` dequantises; an ``.npz`` file
+    is one of glassllm. Numbers get JAX's default type of floats. Nothing is folded, unpickled or fetched. Needs the
+    extra ``[pretrained]``, an ``.npz`` file nothing.
+
+    Args:
+        path: Folder or file.
+        ignore: Names of fields that are not known and change nothing. The model and results on it name them. A known
+            field with a value that is not understood is refused all the same.
 
     Raises:
         InputError: A field or tensor is not understood, which is named; a shape is another than the configuration says;
             or a file is damaged. No memory for weights is taken before.
         EnvironmentFault: The extra is not installed.
+
+    Warns:
+        ResultWarning: A weight is NaN or infinite, or the folder has an adapter or code, which are not read.
     """
+    if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
+        raise expected("ignore", "a list of names of fields", ignore)
     place = model_path(path)
-    raw, file = _opened(place)
+    configuration, file = _opened(place, ignore)
     shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
     try:
-        family, config = family_and_fields(raw, len(file.shapes))
+        family, config = family_and_fields(
+            configuration.fields, len(file.shapes), rotary_pairs=configuration.rotary_pairs
+        )
         eqx.filter_eval_shape(lambda: family.build(config, shapes))
     except InputError:
         raise
@@ -69,72 +91,145 @@ def load(path: str | os.PathLike[str]) -> Transformer:
                 raise expected(name, "the table of the embedding, to which it is tied", "another matrix")
         elif not BUFFERS.search(name):
             raise expected(name, "no tensor that is not understood", file.shapes[name])
-    return family.build(config, Weights(file.shapes, file.read))
+    not_finite = []
+
+    def read(name: str) -> np.ndarray:
+        array = file.read(name)
+        if not np.isfinite(array).all():
+            not_finite.append(name)
+        return array
+
+    model = family.build(config, Weights(file.shapes, read))
+    if not_finite:
+        _warn(f"{place.name}: NaN or infinite weights in {_listed(not_finite)}: predictions are none")
+    return AssumedTransformer(model, configuration.ignored) if configuration.ignored else model
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ResultWarning, stacklevel=3)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def model_path(path: str | os.PathLike[str]) -> Path:
     """The folder with a configuration, or the one file in it that is a model."""
     require_path("path", path)
     place = Path(path)
-    if place.is_dir() and not (place / "config.json").is_file():
-        files = sorted(entry for entry in place.iterdir() if entry.suffix in (".gguf", ".npz"))
-        if len(files) != 1:
-            names = [file.name for file in files]
-            raise expected("path", "a folder with config.json, or with one .gguf or .npz file", names)
-        return files[0]
     if not place.exists():
         raise expected("path", "a folder or a file that exists", str(path))
-    if place.is_file() and place.suffix not in (".gguf", ".npz"):
-        raise expected("path", "a folder, a .gguf file or an .npz file", place.name)
-    return place
+    if place.is_file():
+        if place.suffix.lower() not in SUFFIXES:
+            hint = "give its folder" if (place.parent / "config.json").is_file() else _advice([place])
+            raise expected("path", "a folder, a .gguf file or an .npz file", place.name, hint)
+        return place
+    files = sorted(entry for entry in place.iterdir() if entry.suffix.lower() in SUFFIXES)
+    if (place / "config.json").is_file():
+        if files and not any(place.glob("*.safetensors")):
+            hint = f"give the path of the file, {files[0]}"
+            raise expected("path", "a folder with .safetensors files beside config.json", files[0].name, hint)
+        return place
+    if len(files) != 1:
+        names = [file.name for file in files]
+        inner = next(_models_below(place), None)
+        hint = _advice(place.iterdir()) if inner is None else f"give {inner}"
+        hint = f"give one of them, {files[0]}" if files else hint
+        raise expected("path", "a folder with config.json, or with one .gguf or .npz file", names, hint)
+    return files[0]
 
 
-def _opened(path: Path) -> tuple[Mapping[str, Any], TensorFile]:
+def _models_below(place: Path) -> Iterator[Path]:
+    """Folders below with a model, as in a cache of the Hub, whose root has ``snapshots``; that of ``main`` first."""
+    for repository in (place, *sorted(place.glob("models--*"))):
+        main = repository / "refs" / "main"
+        snapshots = sorted(repository.glob("snapshots/*"))
+        if main.is_file():
+            name = main.read_text(errors="replace").strip()
+            snapshots.sort(key=lambda snapshot: snapshot.name != name)
+        for folder in filter(Path.is_dir, snapshots):
+            if any(entry.name == "config.json" or entry.suffix.lower() in SUFFIXES for entry in folder.iterdir()):
+                yield folder
+    yield from (file.parent for file in sorted(place.glob("*/config.json")))
+
+
+def _advice(entries: Iterable[Path]) -> str:
+    """Name a file that is not opened, a pickle or an adapter, and the way to a model; or an empty text."""
+    names = sorted(entry.name for entry in entries)
+    if pickles := [name for name in names if name.endswith(PICKLES)]:
+        hint = "save_pretrained(folder, safe_serialization=True) of transformers writes safetensors"
+        return f"{pickles[0]} is not opened, since reading it runs code; {hint}"
+    if adapters := [name for name in names if name.startswith("adapter")]:
+        return f"{adapters[0]} is a part of a model; merge_and_unload() of peft makes one"
+    return ""
+
+
+def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFile]:
     """The configuration with the names of transformers, and the tensors likewise."""
-    if path.suffix == ".gguf" and path.is_file():
+    if path.suffix.lower() == ".gguf" and path.is_file():
         metadata, tensors = gguf_file(path)
         tensors = _renamed(path, tensors, _gguf_name)
         table = tensors.shapes.get("model.embed_tokens.weight", (0,))
-        return from_gguf(metadata, table[0], tied="lm_head.weight" not in tensors.shapes), tensors
-    if path.suffix == ".npz" and path.is_file():
+        return from_gguf(metadata, table[0], ignore, tied="lm_head.weight" not in tensors.shapes), tensors
+    if path.suffix.lower() == ".npz" and path.is_file():
         tensors, text = npz_file(path)
         if text is None:
             raise expected(path.name, "an entry __config__ with the configuration", sorted(tensors.shapes)[:5])
         tensors = _renamed(path, tensors, _glassllm_name)
         hidden = tensors.shapes.get("model.layers.0.mlp.gate_proj.weight", (0,))[-1]
         try:
-            raw = glassllm(text, hidden)
+            configuration = glassllm(text, hidden, ignore)
+        except InputError:
+            raise
         except (ValueError, RecursionError) as error:
             raise damaged(path, error) from error
         shapes = {name: _oriented(name, shape) for name, shape in tensors.shapes.items()}
-        return raw, TensorFile(shapes, lambda name: _transposed(name, tensors.read(name)))
+        return configuration, TensorFile(shapes, lambda name: _transposed(name, tensors.read(name)))
     raw = read_json(path / "config.json")
-    tensors = safetensors_files(_shards(path))
-    prefix = PREFIXES.get(str(raw.get("model_type")), "")
+    configuration = from_json(raw, ignore)
+    tensors = _shards(path)
+    prefix = PREFIXES[configuration.fields["model_type"]]
 
     def with_prefix(name: str) -> str:
         return name if name.startswith((prefix, "lm_head.", "embed_out.")) else prefix + name
 
-    return raw, _renamed(path, tensors, with_prefix)
+    _warn_of_neighbours(path, raw)
+    return configuration, _renamed(path, tensors, with_prefix)
 
 
-def _shards(folder: Path) -> list[Path]:
-    """The files of a folder that have its tensors: those of the index, or the one that there is."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        files = sorted(folder.glob("*.safetensors"))
-        if len(files) != 1:
-            names = [file.name for file in files]
-            raise expected("path", "one .safetensors file, or model.safetensors.index.json", names)
-        return files
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise damaged(index, "no weight_map")
-    names = sorted({str(name) for name in places.values()})
-    for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
-            raise expected("weight_map", f"files in {folder.name}", name)
-    return [folder / name for name in names]
+def _warn_of_neighbours(folder: Path, raw: Mapping[str, Any]) -> None:
+    """Warn of an adapter beside the model, and of code that another program may run in the place of the family's."""
+    if adapters := sorted(entry.name for entry in folder.glob("adapter*.*")):
+        hint = "merge_and_unload() of peft makes one model of both"
+        warnings.warn(f"{folder.name}: {_listed(adapters)} beside the model is not read; {hint}", ResultWarning, 4)
+    code = raw.get("auto_map")
+    classes = [str(code[name]) for name in code if "Model" in name] if isinstance(code, dict) else []
+    if classes:
+        family = f"the model is {raw['model_type']} as transformers has it"
+        warnings.warn(f"auto_map: the code of {_listed(classes)} is not run; {family}", ResultWarning, 4)
+
+
+def _shards(folder: Path) -> TensorFile:
+    """The tensors of a folder: those of the index, of ``model.safetensors``, or of the one file that there is."""
+    index, whole = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if index.is_file():
+        places = read_json(index).get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise damaged(index, "no weight_map")
+        names = sorted({str(name) for name in places.values()})
+        for name in names:
+            if Path(name).name != name or not (folder / name).is_file():
+                raise expected("weight_map", f"files in {folder.name}", name)
+        return safetensors_files(
+            [folder / name for name in names], {tensor: folder / str(name) for tensor, name in places.items()}
+        )
+    files = [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith("adapter")]
+    files = [whole] if whole in files else files
+    if len(files) != 1:
+        names = [file.name for file in files]
+        hint = "" if files else _advice(folder.iterdir())
+        raise expected("path", "one .safetensors file, or model.safetensors.index.json", names, hint)
+    return safetensors_files(files)
 
 
 def _renamed(path: Path, file: TensorFile, rename: Any) -> TensorFile:

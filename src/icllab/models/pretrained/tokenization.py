@@ -88,9 +88,9 @@ def tokenizer(path: str | os.PathLike[str]) -> Any:
 def _of_gguf(place: Path, file: Path, beside: dict[str, Any] | None) -> tuple[Path, dict[str, Any]]:
     """The tokenizer of a GGUF file; the one in ``file`` beside it if its own is of a kind that is not known."""
     metadata, tensors = gguf_file(place)
-    count, rows = len(metadata.get("tokenizer.ggml.tokens", ())), tensors.shapes.get("token_embd.weight", (0,))[0]
-    if count > rows:
-        raise damaged(place, f"{count} tokens for a model of {rows}")
+    tokens, table = metadata.get("tokenizer.ggml.tokens"), tensors.shapes.get("token_embd.weight")
+    if isinstance(tokens, list) and table and len(tokens) > table[0]:
+        raise damaged(place, f"{len(tokens)} tokens for a model of {table[0]}")
     kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
     other_id = "" if beside is None else _other_id(metadata, beside)
     if kind == "gpt2" and pre in PRE_TOKENIZERS:

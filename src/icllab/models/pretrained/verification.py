@@ -12,8 +12,10 @@ from icllab.core.domains import Domain
 from icllab.core.errors import expected
 from icllab.core.prompt import TokenPrompt
 from icllab.models.networks.transformer import Transformer
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 
+@names_ignored
 def verify(model: Transformer, ids: Any, logits: Any, *, hidden: Any = None, tolerance: float = 1e-3) -> xr.Dataset:
     r"""Differences of a model from what another program computed of the same ids, from the first layer to the last.
 

@@ -144,8 +144,7 @@ def measure(point, *, key, checkpoints=None, blocks=None, shuffled=False, even=F
         scores = head_scores(networks, strings, key=of_strings, prompts=point.strings).isel(member=0)
         first, last = (scores.isel(attention_head=part) for part in (slice(0, point.heads), slice(-point.heads, None)))
         best = int(last["prefix_matching_score"].isel(step=-1).argmax("attention_head"))
-        earlier = np.searchsorted(steps, np.asarray(steps) / lag, side="right") - 1
-        matching = last["prefix_matching_score"].isel(attention_head=best).values[earlier]
+        matching = last["prefix_matching_score"].isel(attention_head=best).values[delayed_records(steps, lag)]
         estimates = [
             coefficient(networks.at(step).member(0), test, best, point, key=of_chains) for step in point.checkpoint
         ]
@@ -162,6 +161,11 @@ def measure(point, *, key, checkpoints=None, blocks=None, shuffled=False, even=F
 
     facts = {"corpus_bytes": documents.size, "corpus_digest": int(documents.digest()[:13], 16)}
     return {**tabulated(at, seed=point.seed), **{name: ((), float(value)) for name, value in facts.items()}}
+
+
+def delayed_records(steps: list[int], lag: float) -> np.ndarray:
+    """Index of the last record at or before each step divided by ``lag``."""
+    return np.searchsorted(steps, np.asarray(steps) / lag, side="right") - 1
 
 
 def difference(losses: xr.DataArray, early: slice, late: slice) -> np.ndarray:
