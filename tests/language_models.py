@@ -175,7 +175,7 @@ def in_adjacent_pairs(weights):
     }
 
 
-def write_gguf(path, weights, *, kind="F32", architecture="llama", metadata=EXTRA):
+def write_gguf(path, weights, *, kind="F32", architecture="llama", metadata=EXTRA, tokenizer="gpt2"):
     from gguf import GGMLQuantizationType, GGUFWriter, quants
 
     writer = GGUFWriter(path, architecture)
@@ -190,10 +190,10 @@ def write_gguf(path, weights, *, kind="F32", architecture="llama", metadata=EXTR
         writer.add_uint32(f"{architecture}.{name}", value)
     writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
     writer.add_float32(f"{architecture}.rope.freq_base", 100.0)
-    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
     for name, value in metadata.items():
         add.get(type(value), writer.add_string)(name, value)
-    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_model(tokenizer)
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(BPE)
     writer.add_token_merges(["a b", "Ġ ab"])

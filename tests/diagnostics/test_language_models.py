@@ -9,6 +9,7 @@ from scipy.special import log_softmax, softmax
 
 from icllab import diagnostics, models, tasks
 from icllab.algorithms.ngrams import NGram
+from icllab.core.errors import InputError
 from icllab.core.prompt import TokenPrompt
 from icllab.diagnostics.behaviour import answers, length_gradients, lengths
 from icllab.diagnostics.contexts import distances, nulls
@@ -55,6 +56,14 @@ def logits_of(tokens):
 
 def losses(tokens):
     return -log_softmax(logits_of(tokens), axis=1)[np.arange(len(tokens) - 1), tokens[1:]]
+
+
+@pytest.mark.parametrize("measure", [diagnostics.head_scores, diagnostics.per_length])
+def test_ids_of_another_vocabulary_are_refused(measure, model):
+    """Heads are scored without a loss, which would notice."""
+    task = tasks.RepeatedTokens(vocabulary=10 * VOCABULARY, period=4)
+    with pytest.raises(InputError, match=f"tokens .*: expected an id from 0 to {VOCABULARY - 1}.*its own tokenizer"):
+        measure(model, task, key=KEY, prompts=8)
 
 
 def test_losses_of_prompts_of_different_lengths_are_cross_entropies(model):

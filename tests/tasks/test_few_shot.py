@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from byte_tokenizer import with_bos
 from character_tokenizer import CharacterTokenizer
 
-from icllab.core.errors import InputError
+from icllab.core.errors import InputError, ResultWarning
 from icllab.tasks import FewShot, pair_tables
 from icllab.tasks.few_shot import FewShotPrompt
 
@@ -215,3 +216,29 @@ def test_examples_and_a_question_without_any_are_the_prompt():
         shown = np.asarray(examples.tokens)[np.asarray(examples.mask)][:-2]  # the last two stand for a query
         joined = [*shown, *np.asarray(query.tokens)[np.asarray(query.mask)]]
         assert joined == list(np.asarray(whole.tokens)[np.asarray(whole.mask)])
+
+
+def test_a_prompt_begins_with_what_the_tokenizer_puts_before_a_text_once(getkey):
+    """Everything else of the prompt is that without it, and a prefix that has it does not get it twice."""
+    tokenizer = with_bos()
+    bare = few_shot(tokenizer=tokenizer, bos=False)
+    task, prefixed = few_shot(tokenizer=tokenizer), few_shot(tokenizer=tokenizer, prefix="<s>")
+    assert task.beginning == (0,)
+    assert "beginning=(0,)" in repr(task)
+    assert bare.beginning == prefixed.beginning == ()
+    for seed in range(5):
+        prompts = [part.sample(key=jax.random.key(seed)) for part in (bare, task, prefixed)]
+        plain, whole, other = ([*np.asarray(p.tokens)[np.asarray(p.mask)]] for p in prompts)
+        assert whole == other == [0, *plain]
+        np.testing.assert_array_equal(np.asarray(prompts[1].answer)[1:], prompts[0].answer)
+        assert int(prompts[1].query) == int(prompts[0].query) + 1
+    assert task.tokens == bare.tokens + 1
+
+
+def test_settings_of_a_tokenizer_do_not_reach_the_prompts():
+    tokenizer = with_bos()
+    task = few_shot(tokenizer=tokenizer)
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=5)
+    with pytest.warns(ResultWarning, match="switched off truncation to 2 tokens, padding"):
+        assert eqx.tree_equal(few_shot(tokenizer=tokenizer), task)

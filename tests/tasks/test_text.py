@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from byte_tokenizer import with_bos
 from character_tokenizer import CharacterTokenizer
 
-from icllab.core.errors import InputError
+from icllab.core.errors import InputError, ResultWarning
 from icllab.tasks import Text, text_files
 from icllab.tasks.text import PRINTABLE
 from icllab.tasks.text_files import Documents
@@ -112,6 +113,46 @@ def test_files_are_read_by_their_paths(tmp_path):
         (tmp_path / name).write_bytes(content)
     task = Text.from_files([tmp_path / "one.txt", tmp_path / "two.txt"], tokens=4)
     np.testing.assert_array_equal(task.symbols, list(b"\xff\x00abchello"))
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_each_window_begins_with_what_the_tokenizer_puts_before_a_text(pad, getkey):
+    """The windows after it are those of a task of one token less, and the BOS token is in no count."""
+    tokenizer = with_bos()
+    files = Documents(("a", "b"), (b"abcdef", b"xyz")) if pad else FILES
+    task = Text.from_documents(files, tokens=5 if pad else 4, tokenizer=tokenizer, pad=pad)
+    bare = Text.from_documents(files, tokens=4 if pad else 3, tokenizer=tokenizer, pad=pad, bos=False)
+    assert task.beginning == (0,)
+    assert "beginning=(0,)" in repr(task)
+    assert bare.beginning == ()
+    prompts, windows = (jax.vmap(t._window)(jnp.arange(int(t.windows[-1]))) for t in (task, bare))
+    np.testing.assert_array_equal(prompts.tokens[:, 0], 0)
+    np.testing.assert_array_equal(prompts.tokens[:, 1:], windows.tokens)
+    if pad:
+        np.testing.assert_array_equal(prompts.mask[:, 1:], windows.mask)
+        assert bool(jnp.all(prompts.mask[:, 0]))
+    np.testing.assert_array_equal(task.counts(2), bare.counts(2))
+    prompt = task.sample(key=getkey())
+    assert prompt.tokens.shape == (task.tokens,)
+    assert task.loss(jnp.zeros((prompt.positions, task.vocabulary)), prompt).shape == (task.tokens - 1,)
+    with pytest.raises(InputError, match="tokens: expected an integer of at least 2"):
+        Text.from_documents(files, tokens=1, tokenizer=tokenizer)
+
+
+def test_a_beginning_can_be_left_out_of_files_by_their_paths(tmp_path):
+    (tmp_path / "one.txt").write_bytes(b"hello")
+    tasks = [Text.from_files([tmp_path / "one.txt"], tokens=4, tokenizer=with_bos(), bos=bos) for bos in (True, False)]
+    assert [task.beginning for task in tasks] == [(0,), ()]
+
+
+def test_settings_of_a_tokenizer_do_not_reach_the_windows():
+    whole, tokenizer = with_bos(), with_bos()
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=50, pad_id=1, pad_token="!")
+    with pytest.warns(ResultWarning, match="tokenizer: switched off truncation to 3 tokens, padding with '!'"):
+        task = Text.from_documents(FILES, tokens=3, tokenizer=tokenizer)
+    np.testing.assert_array_equal(task.symbols, Text.from_documents(FILES, tokens=3, tokenizer=whole).symbols)
+    assert tokenizer.truncation["max_length"] == 3
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import numpy as np
 from icllab.arena.phenomenon import Phenomenon
 from icllab.arena.prediction import Prediction, distribution
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
-from icllab.core.files import disk_faults, write_atomically
+from icllab.core.files import disk_faults, read_object, write_atomically
 from icllab.lab.records import data_digest
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TABLES, NULLS = Path(__file__).with_name("tables"), Path(__file__).with_name("nulls")
 SAME = 0.005  # of probability, of each value of the training part: how far a fit may be from the registered one
+_REMEDY = "restore it, or remove it and register again"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -150,8 +151,7 @@ def registered(table: str | Path, own: str | Path | None = None) -> dict[str, di
     entries: dict[str, dict[str, Any]] = {}
     for path in [_register_file(folder(table) / "theories"), *([_register_file(Path(own))] if own else [])]:
         if path.is_file():
-            with disk_faults(f"cannot read {path}"):
-                entries |= json.loads(path.read_text("utf-8"))
+            entries |= read_object(path, _REMEDY)
     return entries
 
 
@@ -182,7 +182,7 @@ def register(table: str | Path, own: str | Path | None = None) -> list[str]:
             }
     for at in {_register_folder(table, theory, own) for theory in new}:
         path = _register_file(at)
-        entries = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        entries = read_object(path, _REMEDY) if path.is_file() else {}
         entries |= {theory.name: entry for theory, entry in new.items() if _register_folder(table, theory, own) == at}
         write_atomically(path, (json.dumps(dict(sorted(entries.items())), indent=1) + "\n").encode())
     return [theory.name for theory in new]

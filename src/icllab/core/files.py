@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from icllab.core.errors import EnvironmentFault
+from icllab.core.errors import EnvironmentFault, InputError
 
 
 class DamagedFile(EnvironmentFault):
@@ -45,16 +45,38 @@ def write_atomically(path: Path, content: bytes, status: str = "every finished c
                 temporary.unlink(missing_ok=True)
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, name: str = "text") -> Any:
     """Parse JSON in which no object has a key twice: programs differ in which of the two values they take.
 
     Raises:
-        ValueError: The text is not JSON, nests too deeply, or repeats a key, which the message names.
+        InputError: The text is not JSON, nests too deeply, or repeats a key, which the message names.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys)
+        return json.loads(text, object_pairs_hook=_unique_keys)  # noqa: TID251
     except RecursionError:
-        raise ValueError("objects nested too deeply") from None
+        raise InputError(f"{name}: expected JSON, got objects nested too deeply") from None
+    except ValueError as error:
+        raise InputError(f"{name}: expected JSON with each key once, got {error}") from None
+
+
+def read_object(path: Path, remedy: str, largest: int | None = None) -> dict[str, Any]:
+    """The JSON object in a file of at most ``largest`` bytes.
+
+    Raises:
+        DamagedFile: The file is larger or has no JSON object; ``remedy`` says what to do.
+    """
+    with disk_faults(f"cannot read {path}"), path.open("rb") as file:
+        text = file.read() if largest is None else file.read(largest + 1)
+    if largest is not None and len(text) > largest:
+        raise DamagedFile(f"{path}: expected at most {largest} bytes, got more")
+    reason = ""
+    try:
+        value = parse_json(text)
+    except InputError as error:
+        value, reason = None, f" ({error})"
+    if not isinstance(value, dict):
+        raise DamagedFile(f"{path}: expected a JSON object, got {text[:40]!r}{reason}; {remedy}")
+    return value
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """Labels of axes and quantities: from the results, else from the shared names."""
 
-import json
-
 import numpy as np
 import xarray as xr
 
 from icllab.core.axes import AXES, QUANTITIES, Quantity, derived
 from icllab.core.errors import InputError, unknown
+from icllab.core.files import parse_json
 
 _GREEK = ("alpha", "beta", "gamma", "eta", "kappa", "lambda", "rho", "sigma", "tau", "xi")
 
@@ -17,7 +16,8 @@ def named(dataset: xr.Dataset, name: str) -> Quantity:
     Results carry those of a claim's own names as an attribute ``names``; of these and of the shared names, standard
     errors, closed forms and lines are derived by their suffix.
     """
-    claim_names = {key: Quantity(key, *row) for key, row in json.loads(dataset.attrs.get("names", "{}")).items()}
+    names = parse_json(dataset.attrs.get("names", "{}"), "names")
+    claim_names = {key: Quantity(key, *row) for key, row in names.items()}
     quantities: dict[str, Quantity] = {**AXES, **QUANTITIES, **claim_names}
     quantity = derived(name, quantities)
     if quantity is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import icllab
 from icllab.core.errors import InputError, expected
-from icllab.core.files import disk_faults
+from icllab.core.files import disk_faults, parse_json
 from icllab.core.spelling import strict
 from icllab.lab import checklists, evidence, power, provenance, records, source_files
 from icllab.lab.basis import Basis
@@ -105,11 +105,11 @@ def read(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: expected a certificate of at most {LARGEST} bytes, got {size}")
         text = path.read_bytes()
     try:
-        content = json.loads(text, object_pairs_hook=_unique)
+        content = parse_json(text)
         if isinstance(content, dict):
             content_digest(content)  # which NaN has not, nor a number such as 1e999
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: expected strict JSON, got {type(error).__name__}: {error}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: expected strict JSON, got other text ({error})") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
         raise expected(str(path), f"a certificate of schema {SCHEMA!r}", schema, "`icl certify CLAIM` writes one")
@@ -117,11 +117,3 @@ def read(path: Path) -> dict[str, Any]:
         if not isinstance(content.get(name), kind):
             raise expected(f"{path}: {name}", "text", content.get(name))
     return content
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object without a name that stands in it twice: readers differ in which of the two they take."""
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a name twice in one object")
-    return table

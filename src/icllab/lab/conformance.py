@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import CellsMissing, IclError, InputError
+from icllab.core.files import parse_json
 from icllab.lab import records, registry
 from icllab.lab.claim import SIZES, Claim
 
@@ -318,7 +319,7 @@ def smoke_items(name: str, folder: Path) -> list[Item]:
     except subprocess.TimeoutExpired:
         return [Item("smoke", f"expected {CPU_SECONDS:g} CPU seconds, it took over {_LONGEST:g} s")]
     try:
-        answer = json.loads(process.stdout.splitlines()[-1])
+        answer = parse_json(process.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         line = (process.stderr.strip().splitlines() or ["nothing"])[-1]
         return [Item("smoke", f"its process ended with {process.returncode} and said {line[:200]}")]

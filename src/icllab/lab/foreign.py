@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icllab.core.errors import InputError
-from icllab.core.files import disk_faults
+from icllab.core.files import disk_faults, parse_json
 from icllab.lab.results import payload
 
 if TYPE_CHECKING:
@@ -75,8 +75,10 @@ def _dataset(path: Path, answer: bytes) -> "xr.Dataset":
         with zipfile.ZipFile(io.BytesIO(answer)) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("compressed arrays")
+            if len(set(names := archive.namelist())) < len(names):
+                raise ValueError("two arrays of one name")
         with np.load(io.BytesIO(answer), allow_pickle=False) as arrays:
-            content = json.loads(str(arrays["content"]))
+            content = parse_json(str(arrays["content"]), "content")
             parts = {**content["data_vars"], **content["coords"]}
             for attributes in (content["attrs"], *(part["attrs"] for part in parts.values())):
                 if not all(isinstance(value, str | int | float) for value in attributes.values()):

@@ -4,14 +4,13 @@
 """
 
 import functools
-import json
 import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import icllab
-from icllab.core.files import disk_faults
+from icllab.core.files import read_object
 
 _FOLDERS = (
     Path(icllab.__file__).parents[2] / "docs" / "power",
@@ -26,8 +25,7 @@ def tables() -> dict[str, dict[str, Any]]:
     folder = next((path for path in _FOLDERS if path.is_dir()), None)
     if folder is None:
         return {}
-    with disk_faults(f"cannot read {folder}"):
-        records = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
+    records = {path.stem: read_object(path, "install icl-lab again") for path in sorted(folder.glob("*.json"))}
     return {name: {field: record[field] for field in _FIELDS} for name, record in records.items()}
 
 

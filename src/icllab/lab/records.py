@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
-from icllab.core.files import DamagedFile, disk_faults, write_atomically
+from icllab.core.files import DamagedFile, disk_faults, parse_json, read_object, write_atomically
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab import registry, stated
 from icllab.lab.claim import SIZES, Claim, Control
@@ -62,8 +62,7 @@ def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
         return {}
     if registry.is_foreign(claim, folder):
         return stated.content(path)
-    with disk_faults(f"cannot read {path}"):
-        return stated.object_in(path)
+    return read_object(path, "restore it")
 
 
 def groups(claim: str, folder: str | Path | None = None) -> list[str]:
@@ -130,7 +129,7 @@ def predicted_data(
 
 def configuration(dataset: "xr.Dataset") -> dict[str, Any]:
     """The configuration under which results were measured."""
-    return json.loads(dataset.attrs["configuration"])
+    return parse_json(dataset.attrs["configuration"], "configuration")
 
 
 def data_digest(dataset: "xr.Dataset") -> str:
@@ -190,7 +189,7 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
 
 def phrase(text: str) -> str:
     """An attribute in words; cells of several machines have a JSON list of them."""
-    return " and ".join(json.loads(text)) if text.startswith("[") else text
+    return " and ".join(parse_json(text)) if text.startswith("[") else text
 
 
 def judge_again(claim: Claim, folder: Any = None) -> None:

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from icllab.core.errors import IclError, InputError
-from icllab.core.files import DamagedFile, disk_faults, write_atomically
+from icllab.core.files import DamagedFile, disk_faults, parse_json, write_atomically
 
 GROUP = "icllab.claims"
 ADDED = "added"
@@ -97,11 +97,11 @@ def added() -> list[Path]:
     with disk_faults(f"cannot read {path}", _KEPT):
         text = path.read_bytes()
     try:
-        folders = json.loads(text)["folders"]
+        folders = parse_json(text)["folders"]
         if not all(isinstance(folder, str) and Path(folder).is_absolute() for folder in folders):
-            raise ValueError
-    except (ValueError, TypeError, LookupError):
-        raise DamagedFile(f"{path}: expected a JSON list of absolute paths; mend it, or remove it") from None
+            raise ValueError(f"got {folders!r:.60}")
+    except (ValueError, TypeError, LookupError) as error:
+        raise DamagedFile(f"{path}: expected a JSON list of absolute paths ({error}); mend it, or remove it") from None
     return [Path(folder) for folder in folders]
 
 

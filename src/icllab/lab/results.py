@@ -26,7 +26,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.errors import CellsMissing, EnvironmentFault, IclError, InputError, expected
-from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
+from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, read_object, write_atomically
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.core.spelling import strict
 from icllab.lab.checks import Verdict
@@ -37,6 +37,7 @@ from icllab.lab.outcomes import NO_VERDICT, kept_verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_REMEDY = "restore it, or start again with --fresh"
 _BLOCK = 512
 _LONGEST = 255
 _STORED = "expected numbers, times or texts that netCDF stores"
@@ -164,7 +165,7 @@ class Store:
                     "--out, or --fresh to set the cells aside"
                 )
             write_atomically(path, _json(configuration))
-        if changes := difference(store.configuration(), json.loads(_json(configuration))):
+        if changes := difference(store.configuration(), parse_json(_json(configuration))):
             raise InputError(
                 f"{root} holds results of another configuration: {changes}; "
                 "choose another --out, or --fresh to set the old ones aside"
@@ -180,7 +181,7 @@ class Store:
 
     def configuration(self) -> dict[str, Any]:
         """What the cells depend on besides their coordinates; of version 0.2, which states no VERSION, it is 1."""
-        return {"version": 1, **_read_json(self.root / "configuration.json")}
+        return {"version": 1, **read_object(self.root / "configuration.json", _REMEDY)}
 
     def _grid_file(self, grid: Grid) -> tuple[Path, bytes]:
         content = _json({"static": grid.static, "traced": grid.traced, "block": grid.block})
@@ -229,13 +230,15 @@ class Store:
 
     def _require_same(self, cell: Coordinates, attributes: Mapping[str, Any]) -> None:
         """Raise if a file holds another cell, or another configuration: a file can be copied or renamed."""
-        path, coordinates = self.path(cell), json.loads(attributes.get("cell", "null"))
-        if coordinates is not None and coordinates != json.loads(json.dumps(cell)):
+        path, coordinates = self.path(cell), parse_json(attributes.get("cell", "null"), f"{self.path(cell)}: cell")
+        if coordinates is not None and coordinates != parse_json(json.dumps(cell)):
             raise DamagedFile(f"{path}: expected the cell {cell}, got {coordinates}; `icl run` computes it again")
         configuration = attributes.get("configuration")
         if configuration is None or configuration in self._checked:
             return
-        if changes := difference({"version": 1, **json.loads(configuration)}, self.configuration()):
+        if changes := difference(
+            {"version": 1, **parse_json(configuration, f"{path}: configuration")}, self.configuration()
+        ):
             raise DamagedFile(
                 f"{path}: expected a cell of the configuration of its directory, got another: {changes}; "
                 "`icl run` computes it again"
@@ -411,7 +414,7 @@ def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
 
 def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
     """The numbers that are not axes, from the configuration the results were computed under."""
-    return json.loads(dataset.attrs["configuration"])["fixed"]
+    return parse_json(dataset.attrs["configuration"], "configuration")["fixed"]
 
 
 def verdict_at(claim: Claim, size: str, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
@@ -482,7 +485,7 @@ def noted_verdict(root: Path) -> dict[str, Any] | None:
     path = root / "verdict.json"
     if not path.is_file():
         return None
-    entry = _read_json(path)
+    entry = read_object(path, _REMEDY)
     try:
         return entry | {"verdict": kept_verdict(entry)}
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -495,7 +498,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 def _grid(path: Path) -> Grid:
     """The grid in a file of ``grids/``."""
-    content = _read_json(path)
+    content = read_object(path, _REMEDY)
     try:
         parts = {part: {axis: tuple(v) for axis, v in content[part].items()} for part in ("static", "traced")}
         return Grid(**parts, block=content["block"])
@@ -504,15 +507,3 @@ def _grid(path: Path) -> Grid:
             f"{path}: expected a requested grid, got {str(content)[:40]!r}; remove it, and repeat the `icl run` that "
             "requested it"
         ) from None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    with disk_faults(f"cannot read {path}"):
-        text = path.read_bytes()
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise DamagedFile(f"{path}: expected a JSON object, got {text[:40]!r}; restore it, or start again with --fresh")
-    return value

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import random
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from icllab.core import progress
 from icllab.core.domains import Domain
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_integer
-from icllab.core.files import write_atomically
+from icllab.core.files import parse_json, write_atomically
 from icllab.core.grid import Coordinates, Grid, spelled
 from icllab.lab import provenance, registry
 from icllab.lab.claim import SCHEMA
@@ -324,7 +323,7 @@ def _notes(request: Request, dataset: "xr.Dataset", version: int | None = None) 
         )
     for name, attribute in (("icllab", "package_version"), ("JAX", "jax_version")):
         text = dataset.attrs.get(attribute, "")
-        versions = [str(v) for v in json.loads(text)] if text.startswith("[") else [text]
+        versions = [str(v) for v in parse_json(text)] if text.startswith("[") else [text]
         if len(versions) > 1:
             notes.append(
                 f"cells of {' and '.join(versions)} of {name}: versions may measure other numbers; "

@@ -4,14 +4,13 @@ Nothing of the claim is imported, and nothing that it states is trusted: other k
 terminal would obey are replaced, and a file of another shape is refused in one line.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from icllab.core.files import DamagedFile, disk_faults
+from icllab.core.files import DamagedFile, parse_json, read_object
 from icllab.lab.claim import SIZES
 from icllab.lab.outcomes import Outcome, worst
 
@@ -45,7 +44,7 @@ def content(path: Path) -> dict[str, Any]:
     Raises:
         DamagedFile: The file is not JSON of that shape.
     """
-    value = object_in(path, LARGEST)
+    value = read_object(path, "restore it", LARGEST)
     shapes = {"claim": _CLAIM, SIZES[0]: _ENTRY, **dict.fromkeys(SIZES[1:], _JUDGED)}
     try:
         entries = {name: _taken(value[name], shape, name) for name, shape in shapes.items() if name in value}
@@ -54,21 +53,6 @@ def content(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DamagedFile(f"{path}: expected {error}; its author writes it with `icl check --record`") from None
     return entries
-
-
-def object_in(path: Path, largest: int | None = None) -> dict[str, Any]:
-    """The JSON object in a file."""
-    with disk_faults(f"cannot read {path}"), path.open("rb") as file:
-        text = file.read() if largest is None else file.read(largest + 1)
-    if largest is not None and len(text) > largest:
-        raise DamagedFile(f"{path}: expected at most {largest} bytes, got more")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise DamagedFile(f"{path}: expected a JSON object, got {text[:40]!r}; restore it")
-    return value
 
 
 def verdict(claim: str, findings: list[Mapping[str, Any]], note: str) -> "Verdict":
@@ -126,7 +110,7 @@ def _require_consistent(entry: Mapping[str, Any], size: str) -> None:
         _require(entry["verdict"] == outcome, f"the verdict at {size} to be that of its findings", entry["verdict"])
     for name in ("commit", "machine"):
         if entry[name].startswith("["):
-            texts = json.loads(entry[name])
+            texts = parse_json(entry[name], f"{name} at {size}")
             _require(all(isinstance(text, str) for text in texts), f"a list of texts as {name}", entry[name])
 
 

@@ -1,6 +1,5 @@
 """The card of a claim as HTML: the same on the page, in a report and in the documentation's gallery."""
 
-import json
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import Any
 
 import icllab
 from icllab.core.axes import AXES, Quantity
+from icllab.core.files import parse_json
 from icllab.core.sources import Reference
 from icllab.lab import registry
 from icllab.lab.claim import SIZES
@@ -88,7 +88,7 @@ def from_record(card: Card) -> list[Evidence]:
 
 def origin(commit: str, date: str, machine: str, seconds: float) -> list[str]:
     """Phrases on the origin of a result; cells of several commits or machines have a JSON list of them."""
-    commits, machines = (json.loads(text) if text.startswith("[") else [text] for text in (commit, machine))
+    commits, machines = (parse_json(text) if text.startswith("[") else [text] for text in (commit, machine))
     digests = ", ".join(digest[:12] for digest in commits if digest)
     phrases = [f"commit{'s' * (len(commits) > 1)} {digests}" if digests else "", date[:10], ", ".join(machines)]
     return [*filter(None, phrases), f"{seconds:.0f} s"]

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from icllab.core.errors import IclError, InputError, expected, unknown
+from icllab.core.files import parse_json
 from icllab.core.spelling import strict
 
 LARGEST_BODY = 65_536
@@ -89,9 +90,9 @@ async def _json_body(request: Request) -> dict[str, Any]:
         if len(content) > LARGEST_BODY:
             raise InputError(f"body: expected at most {LARGEST_BODY} bytes")
     try:
-        value = json.loads(content or b"{}")
-    except (ValueError, RecursionError):
-        value = None
+        value = parse_json(content or b"{}")
+    except InputError as error:
+        raise InputError(f"body: expected a JSON object ({error})") from None
     if not isinstance(value, dict):
         raise InputError("body: expected a JSON object")
     return value

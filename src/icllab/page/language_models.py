@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from icllab.core.errors import EnvironmentFault, InputError, expected, require_known
+from icllab.core.files import parse_json
 
 TIMEOUT = 180.0
 """Seconds that one text may take, with the opening of its model."""
@@ -106,7 +107,7 @@ class LanguageModels:
             line = process.stdout.readline()
         timer.cancel()
         if line.endswith(b"\n"):
-            return json.loads(line)
+            return parse_json(line)
         self._end()
         reason = f"took more than {TIMEOUT:g} s" if late.is_set() else f"ended with status {process.returncode}"
         hint = "the next text starts another; the terminal of `icl page` may say more"

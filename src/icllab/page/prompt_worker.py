@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from icllab.core.errors import IclError, expected
+from icllab.core.files import parse_json
 from icllab.core.prompt import TokenPrompt
 from icllab.core.vocabularies import in_vocabulary
 from icllab.models import Transformer, pretrained
@@ -161,7 +162,7 @@ def main() -> None:
         cache_compilations()
     for line in sys.stdin:
         try:
-            answer = read(**json.loads(line))
+            answer = read(**parse_json(line))
         except IclError as error:
             answer = {"error": str(error), "status": error.exit_status}
         print(json.dumps(answer), file=answers, flush=True)

@@ -5,7 +5,6 @@ Only these directories are read. A symbolic link to a file, or to a directory ou
 """
 
 import itertools
-import json
 import os
 import shlex
 import stat
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from icllab.core.errors import IclError
+from icllab.core.files import parse_json
 from icllab.lab.claim import SIZES
 from icllab.lab.job import OUT, results_root, sizes_present
 from icllab.lab.outcomes import kept_verdict
@@ -196,7 +196,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     content = read_regular(path, LARGEST_JSON + 1)
     if len(content) > LARGEST_JSON:
         raise ValueError(f"{path.name}: expected a file of at most {LARGEST_JSON} bytes")
-    value = json.loads(content)
+    value = parse_json(content, path.name)
     if not isinstance(value, dict):
         raise ValueError(f"{path.name}: expected a JSON object, got {type(value).__name__}")
     return value

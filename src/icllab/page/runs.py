@@ -6,7 +6,6 @@ keeps its finished cells. When the page's server ends, it stops its runs in the 
 
 import contextlib
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icllab.core.errors import InputError, expected
+from icllab.core.files import parse_json
 from icllab.page.endpoints import NotFound
 
 State = Literal["queued", "running", "stopping", "finished", "stopped", "failed"]
@@ -185,7 +185,7 @@ class Runs:
         job.exit_status, job.ended = status, time.time()
         output: Any = None
         with contextlib.suppress(ValueError):
-            output = json.loads(answer)
+            output = parse_json(answer)
         if isinstance(output, dict):
             job.verdict = output.get("verdict")  # none at smoke
             error = output.get("error")

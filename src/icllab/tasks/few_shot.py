@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key, require_known
+from icllab.core.errors import expected, require_flag, require_integer, require_key, require_known
 from icllab.core.prompt import TokenPrompt
+from icllab.core.tokenizers import beginning, plain
 from icllab.core.vocabularies import in_vocabulary
 from icllab.tasks.sequences import AbstractTokens
 
@@ -84,6 +85,7 @@ class FewShot(AbstractTokens):
         balanced: Whether examples have each answer of the table equally often (static).
         tokens: Tokens of the longest prompt, to which all are padded (static).
         vocabulary: How many tokens there are (static).
+        beginning: Ids with which each prompt begins, such as a BOS token; ``prefix`` does not have them (static).
 
     Source: few-shot prompts of pairs [Brown20]; labels that are not right [Min22]; new symbols [Wei23, Pan23].
     """
@@ -99,6 +101,7 @@ class FewShot(AbstractTokens):
     balanced: bool = eqx.field(static=True)
     tokens: int = eqx.field(static=True)
     vocabulary: int = eqx.field(static=True)
+    beginning: tuple[int, ...] = eqx.field(static=True, default=())
 
     @classmethod
     def from_pairs(
@@ -113,17 +116,25 @@ class FewShot(AbstractTokens):
         prefix: str = "",
         symbols: Sequence[str] = SYMBOLS,
         vocabulary: int | None = None,
+        bos: bool = True,
     ) -> "FewShot":
         """Prompts of ``pairs`` of an item and its answer, in tokens of the package ``tokenizers``.
 
         ``template`` has ``{}`` for the item and for the answer; a space before one belongs to its first token.
-        ``prefix`` stands before all. ``symbols`` are at least as many as the table has answers. ``vocabulary`` is that
-        of a model that has more tokens than its tokenizer; None: the tokenizer's.
+        ``prefix`` stands before all. Special tokens are left out, but what the tokenizer puts before each text, such as
+        a BOS token, begins each prompt, unless ``prefix`` begins with it; ``bos=False`` leaves it out too, for queries
+        that go on with a context. ``symbols`` are at least as many as the table has answers. ``vocabulary`` is that of
+        a model that has more tokens than its tokenizer; None: the tokenizer's.
 
         Raises:
             InputError: The table is too small for ``shots``, an item comes twice, symbols have no answer, or the
                 tokens of a prompt are not those of its parts, one after the other.
+
+        Warns:
+            ResultWarning: The tokenizer truncates, pads or draws its splits, which is switched off on a copy.
         """
+        require_flag("bos", bos)
+        tokenizer = plain(tokenizer)
         require_integer("shots", shots, least=0)
         require_known("labels", labels, LABELS)
         items, words = [pair[0] for pair in pairs], list(dict.fromkeys(pair[-1] for pair in pairs))
@@ -151,11 +162,15 @@ class FewShot(AbstractTokens):
                 raise expected("pairs", f"{name} that differ in their tokens", "two of the same", "see <unk>")
         marks = [script.answer(symbol) for symbol in symbols] if labels == "symbols" else [[]]
         start, end = script.ids(prefix), script.ids(script.end)
+        begin = beginning(tokenizer) if bos else ()
+        if tuple(start[: len(begin)]) == begin:
+            begin = ()
         question_tokens = np.sort([len(row) for row in questions])[-shots - 1 :].sum()
         lengths = [len(answers[i]) for i in classes] if labels != "symbols" else [max(map(len, marks))] * len(pairs)
-        tokens = int(len(start) + question_tokens + np.sort(lengths)[-shots - 1 :].sum() + shots * len(end))
+        answer_tokens = np.sort(lengths)[-shots - 1 :].sum()
+        tokens = int(len(begin) + len(start) + question_tokens + answer_tokens + shots * len(end))
         size = tokenizer.get_vocab_size() if vocabulary is None else vocabulary
-        for row in (start, end, *questions, *answers, *marks):
+        for row in (begin, start, end, *questions, *answers, *marks):
             in_vocabulary("tokens", np.array(row, np.int32), size, "a larger vocabulary=")
         arrays = (
             _rows([start])[0],
@@ -165,7 +180,7 @@ class FewShot(AbstractTokens):
             _rows(marks),
             _rows([end])[0],
         )
-        return cls(*arrays, shots, labels, balanced, tokens, size)
+        return cls(*arrays, shots, labels, balanced, tokens, size, begin)
 
     def draw(self, *, key: PRNGKeyArray) -> tuple[Int[Array, " shot"], Int[Array, " shot"], Int[Array, ""]]:
         """Numbers of the examples' pairs, of the pairs whose labels they show, and of the query's pair."""
@@ -218,7 +233,8 @@ class FewShot(AbstractTokens):
         """The prompt of pairs by their numbers, with labels and an answer in tokens, of which -1 is none."""
         ends = jnp.broadcast_to(self.end, (len(examples), len(self.end)))
         shown = jnp.concatenate([self.questions[examples], labels, ends], axis=1).ravel()
-        before = jnp.concatenate([self.prefix, shown, self.questions[query]])
+        begin = [jnp.array(self.beginning, jnp.int32)] if self.beginning else []
+        before = jnp.concatenate([*begin, self.prefix, shown, self.questions[query]])
         ids = jnp.concatenate([before, answer])
         real = ids != EMPTY
         places = jnp.where(real, jnp.cumsum(real) - 1, self.tokens)

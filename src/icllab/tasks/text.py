@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 
-from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.errors import expected, require_flag, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
+from icllab.core.tokenizers import beginning, plain
 from icllab.core.vocabularies import in_vocabulary
 from icllab.tasks import text_files
 from icllab.tasks.sequences import AbstractTokens
@@ -31,14 +32,16 @@ class Text(AbstractTokens):
     """A uniformly drawn window of a text; the loss is the cross-entropy of the next token, in nats, at every position.
 
     A byte is a token as it is, 256 of them, or with an ``alphabet`` its place there; all bytes that the alphabet lacks
-    are then one more token, the last. With a ``tokenizer`` tokens are those of a language model.
+    are then one more token, the last. With a ``tokenizer`` tokens are those of a language model; if the tokenizer puts
+    a BOS token before each text, each window begins with it.
 
     Attributes:
         symbols: Tokens of all files, one file after the other; a file shorter than a window is followed by zeros.
         windows: How many windows there are in the files up to and with each.
-        tokens: C, tokens of a window (static).
+        tokens: C, tokens of a window, those of ``beginning`` included (static).
         vocabulary: How many tokens there are (static).
         sizes: Tokens of each file, by which windows are masked; None: no file is shorter than a window.
+        beginning: Ids with which each window begins, such as a BOS token; they are not in ``symbols`` (static).
     """
 
     symbols: UInt[Array, " place"]
@@ -46,6 +49,7 @@ class Text(AbstractTokens):
     tokens: int = eqx.field(static=True)
     vocabulary: int = eqx.field(static=True)
     sizes: Int[Array, " file"] | None = None
+    beginning: tuple[int, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
         if isinstance(self.symbols, jax.Array):
@@ -61,20 +65,29 @@ class Text(AbstractTokens):
         tokenizer: Any = None,
         vocabulary: int | None = None,
         pad: bool = False,
+        bos: bool = True,
     ) -> "Text":
         """Windows of ``tokens`` tokens, at least 2, of files such as :func:`.text_files.standard_library` has them.
 
         ``alphabet`` has the bytes that are tokens of their own, each once, such as :data:`PRINTABLE`; None: all.
         ``tokenizer`` is one of the package ``tokenizers`` in its place, such as ``models.pretrained.tokenizer`` gives;
-        each file, UTF-8, is encoded whole and without special tokens. ``vocabulary`` is that of a model that has more
-        tokens than its tokenizer; None: the tokenizer's. With ``pad`` a file shorter than a window, of at least 2
-        tokens, is one window that is padded on the right and masked.
+        each file, UTF-8, is encoded whole and without special tokens, but what the tokenizer puts before each text,
+        such as a BOS token, is the beginning of each window; with ``bos=False`` it is left out. ``vocabulary`` is that
+        of a model that has more tokens than its tokenizer; None: the tokenizer's. With ``pad`` a file shorter than a
+        window, of at least 2 tokens, is one window that is padded on the right and masked.
 
         Raises:
             InputError: A file is shorter than a window, or no UTF-8; there are 2^31 tokens or more; or the alphabet is
                 not bytes or repeats one.
+
+        Warns:
+            ResultWarning: The tokenizer truncates, pads or draws its splits, which is switched off on a copy.
         """
-        require_integer("tokens", tokens, least=2)
+        require_flag("bos", bos)
+        tokenizer = plain(tokenizer)
+        begin = beginning(tokenizer) if bos else ()
+        require_integer("tokens", tokens, least=max(2, len(begin) + 1))
+        width = tokens - len(begin)
         table, unit = _table(alphabet), "bytes" if tokenizer is None else "tokens"
         if tokenizer is None and vocabulary is not None:
             raise expected("vocabulary", "a tokenizer beside it", vocabulary, "bytes are 256 or those of alphabet=")
@@ -84,12 +97,13 @@ class Text(AbstractTokens):
         sizes = np.array([len(content) for content in contents], np.int64)
         if not len(sizes):
             raise expected("documents", "at least one file", 0)
-        if sizes.min() < (2 if pad else tokens):
-            short, least = documents.names[int(np.argmin(sizes))], 2 if pad else tokens
+        least = 2 if pad else width
+        if sizes.min() < least:
+            short = documents.names[int(np.argmin(sizes))]
             hint = f"leave short files out with documents.at_least({'tokens' if tokenizer is None else 'bytes'})"
             raise expected(short, f"at least {least} {unit}, those of a window", int(sizes.min()), hint)
         # Places are numbered in 32 bits, and windows, which are fewer.
-        places = int(np.maximum(sizes, tokens).sum())
+        places = int(np.maximum(sizes, width).sum())
         if places >= 2**31:
             raise expected("documents", f"fewer than 2^31 {unit}", places, "use fewer files")
         if tokenizer is None:
@@ -97,12 +111,12 @@ class Text(AbstractTokens):
             size = int(table.max()) + 1
         else:
             size = tokenizer.get_vocab_size() if vocabulary is None else vocabulary
-            in_vocabulary("tokens", np.concatenate(contents), size, "a larger vocabulary=")
+            in_vocabulary("tokens", np.concatenate([np.array(begin, int), *contents]), size, "a larger vocabulary=")
             rows = [np.asarray(content, np.min_scalar_type(size - 1)) for content in contents]
-        rows = [np.pad(row, (0, max(0, tokens - len(row)))) for row in rows]
-        windows = np.cumsum(np.maximum(sizes - tokens, 0) + 1).astype(np.int32)
+        rows = [np.pad(row, (0, max(0, width - len(row)))) for row in rows]
+        windows = np.cumsum(np.maximum(sizes - width, 0) + 1).astype(np.int32)
         symbols, lengths = jnp.asarray(np.concatenate(rows)), jnp.asarray(sizes.astype(np.int32)) if pad else None
-        return cls(symbols, jnp.asarray(windows), tokens, size, lengths)
+        return cls(symbols, jnp.asarray(windows), tokens, size, lengths, begin)
 
     @classmethod
     def from_files(
@@ -114,11 +128,12 @@ class Text(AbstractTokens):
         tokenizer: Any = None,
         vocabulary: int | None = None,
         pad: bool = False,
+        bos: bool = True,
     ) -> "Text":
         """Windows of files by their paths; the rest is as in :meth:`from_documents`, and :func:`.text_files.read`."""
         documents = text_files.read(paths)
         return cls.from_documents(
-            documents, tokens=tokens, alphabet=alphabet, tokenizer=tokenizer, vocabulary=vocabulary, pad=pad
+            documents, tokens=tokens, alphabet=alphabet, tokenizer=tokenizer, vocabulary=vocabulary, pad=pad, bos=bos
         )
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
@@ -144,7 +159,7 @@ class Text(AbstractTokens):
         if size**order > 2**25:
             raise expected("order", f"a table of at most 2^25 entries, not {size}^{order}", order)
         symbols = np.asarray(self.symbols, np.int64)
-        sizes = np.diff(np.asarray(self.windows, np.int64), prepend=0) + self.tokens - 1
+        sizes = np.diff(np.asarray(self.windows, np.int64), prepend=0) + self._width - 1
         ends = np.cumsum(sizes)
         number = np.zeros(len(symbols) - order + 1, np.int64)
         for j in range(order):
@@ -152,20 +167,29 @@ class Text(AbstractTokens):
         # A place of a file is followed by at least so many others of that file, none of them padding.
         begin = np.arange(len(number))
         file = np.searchsorted(ends, begin, side="right")
-        padding = 0 if self.sizes is None else np.maximum(self.tokens - np.asarray(self.sizes, np.int64), 0)
+        padding = 0 if self.sizes is None else np.maximum(self._width - np.asarray(self.sizes, np.int64), 0)
         within = begin + order <= (ends - padding)[file]
         return np.bincount(number[within], minlength=size**order).reshape(-1, size).astype(float)
+
+    @property
+    def _width(self) -> int:
+        """Tokens of a window that are of its file."""
+        return self.tokens - len(self.beginning)
 
     def _numbers(self, shape: tuple[int, ...], key: PRNGKeyArray) -> Int[Array, "*shape"]:
         return jax.random.randint(key, shape, 0, self.windows[-1], self.windows.dtype)
 
     def _window(self, number: Int[Array, ""]) -> TokenPrompt:
-        """A window by its number: every file before it has C - 1 places at which none begins."""
+        """A window by its number: a file has one place less than a window has tokens of it at which none begins."""
         file = jnp.searchsorted(self.windows, number, side="right").astype(number.dtype)
-        begin = number + (self.tokens - 1) * file
-        at = jnp.arange(self.tokens, dtype=begin.dtype)
+        begin = number + (self._width - 1) * file
+        at = jnp.arange(self._width, dtype=begin.dtype)
         mask = None if self.sizes is None else at < self.sizes[file]
-        return TokenPrompt(self.symbols[begin + at].astype(jnp.int32), mask)
+        tokens = self.symbols[begin + at].astype(jnp.int32)
+        if self.beginning:
+            tokens = jnp.concatenate([jnp.array(self.beginning, jnp.int32), tokens])
+            mask = None if mask is None else jnp.concatenate([jnp.ones(len(self.beginning), bool), mask])
+        return TokenPrompt(tokens, mask)
 
 
 def _table(alphabet: Any) -> np.ndarray:

@@ -26,7 +26,7 @@ import numpy as np
 
 from icllab.core.domains import Domain
 from icllab.core.errors import InputError, expected
-from icllab.core.files import DamagedFile, difference, disk_faults, write_atomically
+from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, write_atomically
 from icllab.training.fingerprints import array_data, changed_options, jaxpr_digest, options
 from icllab.training.loop import State
 from icllab.training.plans import Plan
@@ -79,11 +79,13 @@ def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if title != f"{_MAGIC}, sha256 {hashlib.sha256(payload).hexdigest()}".encode():
         raise DamagedFile(f"{path}: expected bytes with the checksum of its first line, got {len(content)} others")
     heading, _, data = payload.partition(b"\n")
-    header = json.loads(heading)
+    header = parse_json(heading, f"{path}: header")
     if header.get("schema") != SCHEMA:
         raise InputError(f"{path}: expected checkpoint schema {SCHEMA}, got {header.get('schema')!r}; start in another")
     arrays, start = {}, 0
     for entry in header.pop("arrays"):
+        if entry["name"] in arrays:
+            raise DamagedFile(f"{path}: expected each array once, got {entry['name']!r} twice; move it away")
         dtype = np.dtype(entry["dtype"])
         count = int(np.prod(entry["shape"], dtype=np.int64))
         arrays[entry["name"]] = np.frombuffer(data, dtype, count, start).reshape(entry["shape"]).copy()
@@ -145,7 +147,7 @@ class Checkpoints:
 
     def __init__(self, root: str | Path, configuration: Mapping[str, Any] | None = None) -> None:
         self.root = Path(root)
-        self.configuration = json.loads(json.dumps(configuration))
+        self.configuration = parse_json(json.dumps(configuration))
         if configuration is not None:
             with disk_faults(f"cannot use {self.root} for checkpoints", "nothing is lost"):
                 self.root.mkdir(parents=True, exist_ok=True)

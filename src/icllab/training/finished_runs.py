@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.errors import InputError, expected, require_path
-from icllab.core.files import write_atomically
+from icllab.core.files import parse_json, write_atomically
 from icllab.training.checkpoints import (
     KEPT,
     Checkpoints,
@@ -76,7 +76,7 @@ def load(store: str | Path, predictor: Any = None) -> Run:
         raise expected(str(store), "a finished training run", state, "icl.fit with this store makes or finishes it")
     header, arrays = unpacked(path)
     dataset = _dataset(header, arrays)
-    run_header = json.loads(dataset.attrs["training"])
+    run_header = parse_json(dataset.attrs["training"], f"{path}: training")
     coordinates = {name: dataset[name].values for name in header["members"]}
     if predictor is None:
         return Run(Ensemble(None, coordinates), dataset, run_header, Trajectory((), {}, None, coordinates))
@@ -102,7 +102,7 @@ def _require_function(path: Path, header: Mapping[str, Any], versions: Mapping[s
     alike = answers_alike(header["function"], predictor)
     if alike:
         return
-    present = json.loads(json.dumps(options(predictor)))
+    present = parse_json(json.dumps(options(predictor)))
     changes, elsewhere = changed_options(header["options"], present), other_program(versions)
     if changes or (alike is False and not elsewhere):
         if not changes:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from icllab.core.errors import EnvironmentFault, IclError, expected
-from icllab.core.files import DamagedFile, disk_faults, write_atomically
+from icllab.core.files import DamagedFile, disk_faults, parse_json, write_atomically
 from icllab.training.checkpoints import KEPT, unpacked
 from icllab.training.finished_runs import load
 from icllab.training.runs import Run
@@ -281,9 +281,11 @@ def _read(path: Path) -> dict[str, Any]:
     with disk_faults(f"cannot read {path}", KEPT):
         content = path.read_bytes() if path.exists() else b"{}"
     try:
-        return dict(json.loads(content))
-    except (ValueError, TypeError):
-        raise DamagedFile(f"{path}: expected the steps of a log as JSON, got {content[:30]!r}; move it away") from None
+        return dict(parse_json(content))
+    except (ValueError, TypeError) as error:
+        raise DamagedFile(
+            f"{path}: expected the steps of a log as JSON, got {content[:30]!r} ({error}); move it away"
+        ) from None
 
 
 def _update(path: Path, entries: dict[str, Any]) -> None:

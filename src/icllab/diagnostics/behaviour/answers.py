@@ -15,6 +15,8 @@ from icllab.core import progress
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt, TokenPrompt, scored_positions
 from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_randomness
+from icllab.core.vocabularies import in_vocabulary
+from icllab.models.networks.embedding import Tokens
 from icllab.training.ensembles import Ensemble, alone
 
 LARGEST, LIMIT = 10, 0.1  # number of largest terms, and the share of a mean from which they cause a warning
@@ -181,7 +183,17 @@ def heavy_tail_warning(what: str, share: float, prompts: int) -> str:
 def _answer_block(
     question: Question, predictor: Predictor | Ensemble, task: AbstractTask, prompts: Any, count: int
 ) -> Float[np.ndarray, "*member prompt answer"]:
-    """The answers to the first ``count`` prompts of a block."""
+    """The answers to the first ``count`` prompts of a block.
+
+    Raises:
+        InputError: A token of a prompt is not of the vocabulary of a transformer, as of another model's tokenizer.
+    """
+    network = predictor.stacked if isinstance(predictor, Ensemble) else predictor
+    arrangement = getattr(getattr(network, "embedding", None), "arrangement", None)
+    if isinstance(prompts, TokenPrompt) and isinstance(arrangement, Tokens):
+        in_vocabulary(
+            "tokens", prompts.tokens[:, :-1], arrangement.vocabulary, "a model takes the ids of its own tokenizer"
+        )
     if not isinstance(predictor, Ensemble) and declared(predictor, "traceable"):
         values = np.asarray(_compiled_alone(question, predictor, task, prompts), dtype=float)[:count]
         progress.advance(count)

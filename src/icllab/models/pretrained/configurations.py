@@ -1,13 +1,13 @@
 """Configurations of the families: each field is understood, known to change nothing, or refused by its name."""
 
 import functools
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from icllab.core.errors import expected, require_flag, require_integer, unknown
+from icllab.core.files import parse_json
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import unsaid
 from icllab.models.pretrained.families import gpt2, gpt_neox, llama
@@ -246,7 +246,7 @@ GLASSLLM = {"vocab_size": "vocab_size", "d_model": "hidden_size", "n_layers": "n
 
 def glassllm(text: str, hidden: int, ignore: Iterable[str]) -> Configuration:
     """The configuration of a file of glassllm, with its hidden width, which only the tensors say."""
-    raw = json.loads(text)
+    raw = parse_json(text, "__config__")
     if not isinstance(raw, dict):
         raise expected("__config__", "a JSON object", type(raw).__name__)
     others = {name: value for name, value in raw.items() if name not in GLASSLLM}

@@ -1,7 +1,6 @@
 """Tensors of files that may lie: names, shapes and sizes are checked before memory is taken. Nothing is unpickled."""
 
 import contextlib
-import json
 import math
 import re
 import struct
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.core.errors import EnvironmentFault, InputError, expected, install_command
+from icllab.core.files import parse_json
 
 SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
 DEFLATE = 1032  # no deflated byte becomes more bytes than this
@@ -69,9 +69,9 @@ def damaged(path: Path, reason: object) -> InputError:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (*DAMAGED, UnicodeDecodeError) as error:
-        raise damaged(path, f"bad JSON: {error}") from error
+        value = parse_json(path.read_text(encoding="utf-8"), "bad JSON")
+    except DAMAGED as error:
+        raise damaged(path, error) from error
     if not isinstance(value, dict):
         raise damaged(path, f"{type(value).__name__} instead of a JSON object")
     return value
@@ -99,6 +99,8 @@ def safetensors_files(paths: list[Path], places: Mapping[str, Path] | None = Non
     for path in paths:
         try:
             file = safe_open(path, "np")
+            with path.open("rb") as stream:
+                parse_json(stream.read(int.from_bytes(stream.read(8), "little")), "header")
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             of_file = {name: tuple(part.get_shape()) for name, part in slices.items()}
             types = {name: str(part.get_dtype()) for name, part in slices.items()}
@@ -129,7 +131,9 @@ def npz_file(path: Path) -> tuple[TensorFile, str | None]:
         headers = {}
         for entry in archive.infolist():
             name = entry.filename.removesuffix(".npy")
-            if entry.file_size > DEFLATE * max(entry.compress_size, 1) or name in headers or entry.flag_bits & 1:
+            if name in headers:
+                raise ValueError(f"the entry {name!r} twice")
+            if entry.file_size > DEFLATE * max(entry.compress_size, 1) or entry.flag_bits & 1:
                 raise ValueError(f"an impossible entry {name!r}")
             with archive.open(entry) as stream:
                 version = np.lib.format.read_magic(stream)

@@ -79,6 +79,8 @@ def gguf_file(path: Path) -> GGUF:
         metadata = {}
         for _ in range(cursor.bounded(entries, 12)):
             key = cursor.string()
+            if key in metadata:
+                raise ValueError(f"the key {key[:80]!r} twice")
             metadata[key] = cursor.value(cursor.integer("<u4"))
         headers = []
         for _ in range(cursor.bounded(tensors, 24)):
