@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from icllab.core.errors import EnvironmentFault, InputError, expected, require_known
+from icllab.core.settings import DEFAULT, pinned_generator, rounded_products
 
 if TYPE_CHECKING:
     from icllab.core.grid import Named
@@ -45,8 +46,8 @@ AS_STATED = Placement()
 
 
 @contextlib.contextmanager
-def placed(device: str | None, precision: str) -> Iterator[None]:
-    """Compute what is inside on a device, in a precision.
+def placed(device: str | None, precision: str, matmul_precision: str = DEFAULT) -> Iterator[None]:
+    """Compute what is inside on a device, in a precision, with the generator of every claim.
 
     Raises:
         InputError: There is no such device; or it does not compute in this precision.
@@ -56,7 +57,9 @@ def placed(device: str | None, precision: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if device is not None:
             stack.enter_context(jax.default_device(_device(device)))
+        stack.enter_context(pinned_generator())
         stack.enter_context(jax.enable_x64(precision == "float64"))
+        stack.enter_context(rounded_products(matmul_precision))
         if precision == "bfloat16":
             stack.enter_context(jax.default_matmul_precision("BF16_BF16_F32"))
             if not _rounds():

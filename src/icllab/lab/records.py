@@ -18,9 +18,10 @@ import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
 from icllab.core.files import DamagedFile, disk_faults, write_atomically
+from icllab.core.settings import GENERATOR
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab import registry, stated
-from icllab.lab.claim import SIZES, Claim, Control
+from icllab.lab.claim import SIZES, Claim, Control, completed
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -112,6 +113,8 @@ def data(
     digest = (entry.get("controls", {}).get(control, {}) if control else entry).get("digest")
     if digest != data_digest(dataset):
         raise DamagedFile(f"{path}: expected data of digest {digest} in {name}, got {data_digest(dataset)}; restore it")
+    if "configuration" in dataset.attrs and (drawn := configuration(dataset)["generator"]) != GENERATOR:
+        raise expected(f"{path}: generator", f"numbers drawn by {GENERATOR!r}", drawn, "measure and record them again")
     return dataset
 
 
@@ -130,7 +133,7 @@ def predicted_data(
 
 def configuration(dataset: "xr.Dataset") -> dict[str, Any]:
     """The configuration under which results were measured."""
-    return json.loads(dataset.attrs["configuration"])
+    return completed(json.loads(dataset.attrs["configuration"]))
 
 
 def data_digest(dataset: "xr.Dataset") -> str:
@@ -170,6 +173,7 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
         **{name: dataset.attrs[attribute] for name, attribute in _ORIGIN.items()},
         "measure": claim.version,
         "machine": ", ".join(phrase(dataset.attrs[name]) for name in ("device", "machine")),
+        **{name: configuration(dataset)[name] for name in ("generator", "matmul_precision")},
         "seconds": round(float(dataset.attrs["seconds"]), 1),
         **{name: round(float(dataset.attrs[name]), 1) for name in ("cpu_seconds",) if name in dataset.attrs},
         **{name: round(float(dataset.attrs[name])) for name in ("peak_bytes",) if name in dataset.attrs},
