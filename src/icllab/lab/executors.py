@@ -4,6 +4,7 @@ A run submits jobs to an executor of :mod:`concurrent.futures`, whichever it is,
 """
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
@@ -42,6 +43,12 @@ def executor_for(
         with _scheduler(scheduler, folder) as pool:
             yield pool, _EVERY
     elif (workers or 1) > 1 or limit is not None:
+        if multiprocessing.current_process().daemon:  # it may have no children
+            if limit is not None:
+                raise expected("limit", "a process that may start others", "a daemonic one", "leave the limit out")
+            warnings.warn("workers: this daemonic process may not start others; it measures all cells", stacklevel=4)
+            yield Inline(), 1
+            return
         with Processes(workers or 1) as pool:
             yield pool, workers or 1
     else:

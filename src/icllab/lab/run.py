@@ -23,7 +23,7 @@ from icllab.core.errors import EnvironmentFault, IclError, InputError, expected,
 from icllab.core.files import write_atomically
 from icllab.core.grid import Coordinates, Grid, spelled
 from icllab.core.settings import DEFAULT
-from icllab.lab import provenance, registry
+from icllab.lab import placement, provenance, registry
 from icllab.lab.claim import SCHEMA
 from icllab.lab.executors import executor_for
 from icllab.lab.job import CellFault, Job, Request, UnfitWorker, measure
@@ -113,6 +113,8 @@ def compute(
         raise expected("shard", "i/N with i from 1 to N", "/".join(map(str, shard)))
     if shard is not None and fresh:
         raise InputError("expected shard or fresh, got both; each shard would set the others' cells aside")
+    if scheduler is None and executor is None:
+        placement.require_start(children=(workers or 1) > 1 or limit is not None)
     claim = request.claim()
     grid = claim.grid(request.size, request.axes, request.seeds)
     aside = Store(request.root).set_aside() if fresh else None

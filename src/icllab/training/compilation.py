@@ -26,10 +26,15 @@ def compile_quickly() -> None:
     """
     jax.config.update("jax_disable_most_optimizations", True)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
-    if version("jaxlib").startswith("0.10."):
+    if more := quick_flags():
         flags = os.environ.get("XLA_FLAGS", "").split()
         names = {flag.split("=")[0] for flag in flags}
-        os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in QUICK if flag.split("=")[0] not in names])
+        os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in more if flag.split("=")[0] not in names])
+
+
+def quick_flags() -> tuple[str, ...]:
+    """The flags of :func:`compile_quickly` that this version of XLA knows."""
+    return QUICK if version("jaxlib").startswith("0.10.") else ()
 
 
 def cache_compilations(directory: str | Path | None = None) -> Path:
