@@ -7,6 +7,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -81,16 +82,27 @@ class Processes(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submit to a free process, or to a new one."""
-        executor = self._free.pop() if self._free else self._start()
-        future = executor.submit(fn, *args, **kwargs)
+        executor, future = self._submitted(fn, *args, **kwargs)
         future.add_done_callback(lambda future: self._release(executor, future))
         return future
+
+    def _submitted(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, Future[Any]]:
+        while self._free:
+            executor = self._free.pop()
+            with contextlib.suppress(BrokenExecutor):  # killed while it had nothing to do: another takes its place
+                return executor, executor.submit(fn, *args, **kwargs)
+        executor = self._start()
+        return executor, executor.submit(fn, *args, **kwargs)
 
     def _start(self) -> Any:
         from loky.process_executor import ProcessPoolExecutor
 
+        _start_tracker()
+        variables = environment(self._threads)
+        if not os.environ.get("ICL_DEBUG"):  # loky lets a process that crashes print its stack, unless this is set
+            variables["PYTHONFAULTHANDLER"] = os.environ.get("PYTHONFAULTHANDLER", "")
         executor = ProcessPoolExecutor(
-            max_workers=1, initializer=_live_as_worker, initargs=(os.getpid(),), env=environment(self._threads)
+            max_workers=1, initializer=_live_as_worker, initargs=(os.getpid(),), env=variables
         )
         self._executors.append(executor)
         return executor
@@ -115,6 +127,17 @@ def environment(threads: int) -> dict[str, str]:
     if threads == 1 and "xla_cpu_multi_thread_eigen" not in flags:
         flags = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
     return variables | ({"XLA_FLAGS": flags} if flags else {})
+
+
+def _start_tracker() -> None:
+    """Start loky's tracker, which removes the semaphores of a process that was killed, without its warning of them."""
+    from loky.backend import resource_tracker
+
+    sys.warnoptions.append("ignore:resource_tracker")
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove("ignore:resource_tracker")
 
 
 def _live_as_worker(parent: int) -> None:
