@@ -245,6 +245,24 @@ def test_numbers_agree_within_rounding_and_seeds_and_no_further(change, line):
     assert [text.startswith(line) for text in lines] == [True] if line else lines == []
 
 
+@pytest.mark.parametrize(
+    ("attribute", "moved", "refused"),
+    [("jax_version", 1.0, False), ("machine", 1.0, False), ("jax_version", 3.5, True)],
+)
+def test_counts_of_warnings_have_an_error_under_another_version(attribute, moved, refused):
+    """Of two seeds with two warnings each no scatter is seen, and other chains have another count."""
+    golden = xr.Dataset({"sampler_warnings": ("seed", [2.0, 2.0]), "loss": ("seed", [2.0, 2.0])}, {"seed": [0, 1]})
+    golden = golden.assign_attrs(jax_version="0.10", machine="2 cores of A")
+    now = golden.assign(sampler_warnings=golden.sampler_warnings - [moved, 0.0])
+    assert len(records.differences(golden, now)) == 1
+    now = now.assign_attrs({attribute: "another"})
+    if refused:
+        now = now.assign(sampler_warnings=golden.sampler_warnings + 2 * moved)
+    assert len(records.differences(golden, now)) == refused
+    (line,) = records.differences(golden, golden.assign(loss=golden.loss + [0.0, 1.0]).assign_attrs(now.attrs))
+    assert line.startswith("loss: ")
+
+
 def test_the_digest_is_of_names_axes_and_values_alone():
     digest = records.data_digest(GOLDEN)
     assert records.data_digest(GOLDEN[list(GOLDEN)[::-1]].assign_attrs(a=1)) == digest

@@ -148,7 +148,7 @@ def stored_request(
 ) -> Request:
     """The request that reads what is under ``out``, at the largest size there unless one is named."""
     folder = _folder(out, claims)
-    registry.load(claim, folder).under(control)
+    require_world(claim, folder, control)
     if size is not None:
         require_known("size", size, SIZES)
     sizes = sizes_present(out, claim, control)
@@ -158,6 +158,14 @@ def stored_request(
             f"`icl run {claim}{f' --size {size}' if size else ''}` computes them"
         )
     return Request(claim, size or sizes[-1], out=str(out), control=control, claims=folder)
+
+
+def require_world(claim: str, folder: str | Path | None, control: str | None) -> None:
+    """Raise unless a claim has this name, and this control; without one the claim's file is not imported."""
+    if control is None and not registry.is_foreign(claim, folder):
+        registry.file(claim, folder)
+    else:
+        registry.load(claim, folder).under(control)
 
 
 def _folder(out: Any, claims: Any) -> str | None:
