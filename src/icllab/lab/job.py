@@ -86,7 +86,7 @@ class Request:
     matmul_precision: str = DEFAULT
 
     def configuration(self) -> dict[str, Any]:
-        """What a cell depends on besides its coordinates."""
+        """The settings on which a cell depends besides its coordinates."""
         return self.claim().configuration(self.size, self.control, self.matmul_precision)
 
     def claim(self) -> Claim:

@@ -100,7 +100,7 @@ def require_start(*, children: bool) -> None:
 
 
 def _of_ours(flag: str) -> bool:
-    """Whether a flag is one that the library itself sets under this version of JAX, or its tests do."""
+    """Return True for a flag that the library or its tests set under this version of JAX."""
     from icllab.training.compilation import quick_flags
 
     return flag in quick_flags() or re.fullmatch(_KNOWN, flag) is not None

@@ -343,7 +343,7 @@ def differences(golden: "xr.Dataset", dataset: "xr.Dataset") -> list[str]:
 
 
 def _bounds(name: str, golden: "xr.Dataset", elsewhere: bool) -> "xr.DataArray":
-    """How far the mean over seeds of a quantity may move; ``elsewhere``: chains of other versions are other chains."""
+    """Largest change of the mean over seeds of a quantity; ``elsewhere``: under another version or on another machine."""
     import xarray as xr
 
     values = golden[name]

@@ -253,7 +253,7 @@ def _version(name: str) -> str:
 
 
 def numerics() -> dict[str, Any]:
-    """Settings of JAX that change the numbers of a run beside the generator, which is that of its key."""
+    """Settings of JAX that change the numbers of a run; its key has the generator."""
     return {
         "partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
         "matmul_precision": matmul_precision(),
