@@ -50,8 +50,9 @@ other: $(VENV)/.dev ## the tests that depend on versions and three claims at smo
 	if [ -z "$$p" ]; then echo "== no other supported Python is installed: tested under $(HERE) alone"; exit 0; fi; \
 	echo "== $$p: tests that depend on versions, and claims at smoke"; \
 	$(MAKE) --no-print-directory PYTHON=$$p VENV=$$v $$v/.tested && rm -rf $$v/results && \
-	timeout 240 sh -ec "$$v/bin/python -m pytest -o faulthandler_timeout=200 $(VERSIONED); \
-	  for c in $(SMOKED); do $$v/bin/icl run \$$c --size smoke --out $$v/results; done"
+	{ timeout 240 sh -ec "$$v/bin/python -m pytest -x -o faulthandler_timeout=200 $(VERSIONED); \
+	  for c in $(SMOKED); do $$v/bin/icl run \$$c --size smoke --out $$v/results; done" || \
+	{ s=$$?; [ $$s = 124 ] && echo "== $$p: stopped after four minutes, without a failure until then"; } || exit $$s; }
 
 check: $(VENV)/.dev ## formatting, lint, types, and which subpackage may call which
 	$(BIN)/ruff format --check .

@@ -31,7 +31,7 @@ from icllab.core.errors import (
 )
 from icllab.core.grid import Coordinates, cell_key
 from icllab.core.progress import shown
-from icllab.core.settings import DEFAULT, GENERATOR, matmul_precision
+from icllab.core.settings import DEFAULT, GENERATOR, matmul_precision, pinned_generator
 from icllab.lab import provenance, registry
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.placement import AS_STATED, SEED, Placement, measured_in_blocks, placed
@@ -262,7 +262,8 @@ def _dataset(job: Job) -> "xr.Dataset":
         "configuration": json.dumps(request.configuration()),
     }
     arguments: dict[str, Any] = {}
-    parameters = registry.parameters(claim, request.claims)
+    with pinned_generator():  # this imports the measuring file, which may make keys
+        parameters = registry.parameters(claim, request.claims)
     for name, directory in (("scratch", job.scratch), ("checkpoints", job.checkpoints)):
         if directory is not None and name in parameters:
             arguments[name] = Path(directory)
