@@ -343,7 +343,7 @@ def differences(golden: "xr.Dataset", dataset: "xr.Dataset") -> list[str]:
 
 
 def _bounds(name: str, golden: "xr.Dataset", elsewhere: bool) -> "xr.DataArray":
-    """Largest change of the mean over seeds of a quantity; ``elsewhere``: under another version or on another machine."""
+    """Largest change of a quantity's mean over seeds; ``elsewhere``: under another version or on another machine."""
     import xarray as xr
 
     values = golden[name]
