@@ -9,9 +9,7 @@ import datetime
 import faulthandler
 import gc
 import json
-import os
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -224,10 +222,9 @@ def measure(job: Job) -> bytes:
             "install the same versions there"
         )
     drop_programs()
-    stack = sys.stderr if os.environ.get("ICL_DEBUG") else open(os.devnull, "w")  # noqa: SIM115
     try:
         if job.limit is not None:  # a process that hangs may do so where no Python runs: the clock is a thread of C
-            faulthandler.dump_traceback_later(job.limit, exit=True, file=stack)
+            faulthandler.dump_traceback_later(job.limit, exit=True)
         with shown(job.request.name, False):  # a run shows its cells, and no cell what it does
             return to_bytes(_dataset(job))
     except InputError:
@@ -238,8 +235,6 @@ def measure(job: Job) -> bytes:
     finally:
         if job.limit is not None:
             faulthandler.cancel_dump_traceback_later()
-        if stack is not sys.stderr:
-            stack.close()
 
 
 def _dataset(job: Job) -> "xr.Dataset":
