@@ -7,7 +7,16 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
     $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-OTHER_PYTHONS := python3.12 python3.13
+# The supported Pythons that start, newest first, on the PATH or among those of pyenv.
+PYTHONS = $(shell for v in 3.13 3.12 3.11; do for p in python$$v "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$v.*/bin/python$$v; do \
+    $$p -c '' 2>/dev/null && echo $$p && break; done; done)
+HERE = $(shell $(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+OTHER_PYTHONS = $(foreach p,$(PYTHONS),$(if $(filter $(HERE),$(notdir $p)),,$p))
+# What depends on the versions of Python and JAX: settings, stores, checkpoints, compilation, chains; claims at smoke.
+VERSIONED := tests/core tests/lab/test_run.py tests/lab/test_records.py tests/lab/test_results.py tests/training/test_checkpoints.py \
+    tests/training/test_compilation.py tests/diagnostics/sampling/test_hmc.py tests/diagnostics/sampling/test_sgld.py \
+    tests/diagnostics/singular/test_extrapolation.py
+SMOKED := asymptotics/double_descent routing/disjoint_contexts singular/llc_along_training
 # Warnings of the calling shell's environment must not reach ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 # A test that hangs says where, and fails: without it a run would say nothing and never end.
@@ -16,7 +25,7 @@ LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --max-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test claims slow check format docs package bench records models mutants venv clean constraints
+.PHONY: help demo test claims slow other check format docs package bench records models mutants venv clean constraints
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,11 +41,18 @@ claims: $(VENV)/.dev ## every claim at smoke against golden numbers, and its che
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
 	$(BIN)/python -m pytest -m "slow and not gpu"
-	@for p in $(OTHER_PYTHONS); do \
-	  if $$p -c '' 2>/dev/null; then \
-	    echo "== $$p" && $(MAKE) --no-print-directory PYTHON=$$p VENV=.venv-$$p .venv-$$p/.core && rm -rf .venv-$$p/results && \
-	    .venv-$$p/bin/icl demo --out .venv-$$p/results || exit 1; \
-	  else echo "== $$p does not start here: not tested"; fi; done
+	@for p in $(OTHER_PYTHONS); do v=.venv-$${p##*/}; \
+	  echo "== $$p" && $(MAKE) --no-print-directory PYTHON=$$p VENV=$$v $$v/.core && rm -rf $$v/results && \
+	  $$v/bin/icl demo --out $$v/results || exit 1; done
+
+other: $(VENV)/.dev ## the tests that depend on versions and three claims at smoke, under the newest other Python: four minutes
+	@p="$(firstword $(OTHER_PYTHONS))"; v=.venv-$${p##*/}; \
+	if [ -z "$$p" ]; then echo "== no other supported Python is installed: tested under $(HERE) alone"; exit 0; fi; \
+	echo "== $$p: tests that depend on versions, and claims at smoke"; \
+	$(MAKE) --no-print-directory PYTHON=$$p VENV=$$v $$v/.tested && rm -rf $$v/results && \
+	{ timeout 240 sh -ec "$$v/bin/python -m pytest -x -o faulthandler_timeout=200 $(VERSIONED); \
+	  for c in $(SMOKED); do $$v/bin/icl run \$$c --size smoke --out $$v/results; done" || \
+	{ s=$$?; [ $$s = 124 ] && echo "== $$p: stopped after four minutes, without a failure until then"; } || exit $$s; }
 
 check: $(VENV)/.dev ## formatting, lint, types, and which subpackage may call which
 	$(BIN)/ruff format --check .
@@ -86,6 +102,10 @@ $(BIN)/python:
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
+
+$(VENV)/.tested: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[singular]' pytest hypothesis
+	@touch $@ $(VENV)/.core
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from icllab.core.errors import EnvironmentFault
-from icllab.core.files import difference, disk_faults, parse_json, write_atomically
+from icllab.core.errors import EnvironmentFault, InputError
+from icllab.core.files import difference, disk_faults, parse_json, source_text, write_atomically
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
@@ -51,3 +51,19 @@ def test_json_with_a_repeated_key_is_refused_at_every_depth():
     assert parse_json(json.dumps(sound).encode()) == sound
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_json("[" * 200_000)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "koi8-r"])
+def test_source_is_read_as_python_reads_it(encoding, tmp_path):
+    """By its byte-order mark or declared encoding, with line ends of any system."""
+    path, word = tmp_path / "claim.py", {"koi8-r": "мера"}.get(encoding, "café")
+    declared = "" if encoding.startswith("utf-8") else f"# -*- coding: {encoding} -*-\n"
+    path.write_bytes(f"{declared}VERSION = 2  # {word}\r\n".encode(encoding))
+    assert source_text(path) == f"{declared}VERSION = 2  # {word}\n"
+
+
+@pytest.mark.parametrize("content", [b"x = '\xe9'\n", b"# coding: none-such\n"])
+def test_source_of_no_encoding_is_refused_by_name(content, tmp_path):
+    (tmp_path / "claim.py").write_bytes(content)
+    with pytest.raises(InputError, match=r"claim\.py: expected a file that can be read, got"):
+        source_text(tmp_path / "claim.py")

@@ -220,6 +220,16 @@ ROUTES = {
 }
 
 
+@pytest.fixture
+def _compiled_as_usual():
+    """Without ``compile_quickly``, under which two programs of the same numbers agree to rounding alone."""
+    quick = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", quick)
+
+
+@pytest.mark.usefixtures("_compiled_as_usual")
 @pytest.mark.parametrize("name", ROUTES)
 def test_samplers_show_their_moves_and_draw_the_same_bits(name, terminal):
     sampler, label, total = ROUTES[name]

@@ -67,7 +67,8 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path, log):
     wait_until(lambda: len(measured(log)) == 2)
     assert all(alive(pid) for _, pid in measured(log))
     process.kill()
-    ended(process)
+    _, _, err = ended(process)
+    assert all(line.startswith(("claims/steady: ", "a claim that prints")) for line in err.splitlines()), err
     wait_until(lambda: not any(alive(pid) for _, pid in measured(log)), 10)
 
 

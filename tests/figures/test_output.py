@@ -70,5 +70,28 @@ def test_a_drawing_shows_itself_in_a_notebook():
         return drawing
 
     assert drawn()._repr_png_() == png_bytes(drawn())
-    assert drawn()._repr_png_().startswith(b"\x89PNG")
+    assert drawn()._repr_png_()[1:4] == b"PNG"
     assert tuple(drawn().get_size_inches()) == (1.0, 0.5)
+
+
+BACKEND = """
+import os, sys
+{first}
+from icllab.figures import Drawing, png_bytes
+assert png_bytes(Drawing(width=1.0, height=1.0))[1:4] == b"PNG"
+import matplotlib
+print(os.environ["MPLBACKEND"], matplotlib.get_backend(auto_select=False))
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from icllab.figures import style; style.colours([1, 2])"])
+@pytest.mark.parametrize(("backend", "kept"), [("Qt4Agg", False), ("module://nosuch.backend", True), ("svg", True)])
+def test_figures_need_no_backend_of_the_caller(backend, kept, first):
+    """One that matplotlib does not know breaks its import; one that it knows stays the user's."""
+    environment = {**os.environ, "MPLBACKEND": backend}
+    command = [sys.executable, "-c", BACKEND.format(first=first)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    variable, chosen = done.stdout.split()
+    assert variable == backend
+    assert (chosen == backend) == kept

@@ -104,6 +104,16 @@ def test_an_unchanged_certificate_agrees(whole, verified):
     assert "differs: nothing" in result.line
 
 
+def test_a_certificate_of_version_03_agrees_and_one_of_another_generator_does_not(whole, verified):
+    assert whole["design"]["generator"] == "threefry2x32, partitionable"
+    older = copy.deepcopy(whole)
+    for name in ("generator", "matmul_precision"):
+        del older["design"][name]
+    assert verified(certificate.sealed(older)).exit_status == 0
+    (line,) = verified(altered(whole, ("design", "generator"), "rbg")).differs
+    assert line == "design/generator is 'rbg', computed: 'threefry2x32, partitionable'"
+
+
 def test_twenty_edits_by_one_digit_are_found(whole, verified):
     text = certificate.as_bytes(whole).decode()
     digits = [match.start() for match in re.finditer(r"[0-8]", text)][

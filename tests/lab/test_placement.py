@@ -1,6 +1,7 @@
 """Where and how precisely a claim is measured is a choice that is never made in silence."""
 
 import json
+import secrets
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import icllab as icl
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.lab import placement, records, registry
 from icllab.lab.placement import Placement, distributed, measured_in_blocks, placed
+from icllab.training import compilation
 
 TOO_MUCH = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
 
@@ -132,6 +134,41 @@ def test_a_run_that_is_out_of_memory_says_how_many_seeds_it_measured_at_once(tmp
     assert (found.attrs["seeds_at_once"], whole.attrs.get("seeds_at_once")) == ("2", None)
     verdict = icl.check(CLAIM, "small", out=tmp_path / "found", claims=CLAIMS)
     assert verdict.notes == ("a device was out of memory: seeds of a cell were measured 2 at a time",)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason", "more"),
+    [
+        ("XLA_FLAGS", "--xla_{}=1", "Unknown flag", []),
+        ("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=maybe", "Couldn't interpret value maybe", []),
+        ("JAX_PLATFORMS", "cuda", "no device of that platform", []),
+        ("JAX_PLATFORMS", "cuda", "no device of that platform", ["--workers", "2"]),
+    ],
+)
+def test_settings_under_which_jax_does_not_start_are_one_line_before_any_cell(variable, value, reason, more, tmp_path):
+    value = value.format(secrets.token_hex(4))
+    done = subprocess.run(
+        run_command(tmp_path, *more), env=environment() | {variable: value}, capture_output=True, text=True
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 4
+    assert line.startswith(f"icl: {variable}={value}" if variable == "JAX_PLATFORMS" else "icl: ")
+    assert value in line
+    assert reason in line
+    assert not tmp_path.joinpath("claims").exists()
+
+
+def test_flags_of_the_library_itself_start_no_child(monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: pytest.fail("a child was started"))
+    flags = [
+        "--xla_force_host_platform_device_count=2",
+        "--xla_cpu_multi_thread_eigen=false",
+        *compilation.quick_flags(),
+    ]
+    monkeypatch.setenv("XLA_FLAGS", " ".join(flags))
+    for platforms in ("", "cpu"):
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+        placement.require_start(children=True)
 
 
 @pytest.mark.parametrize("where", ["somewhere", "localhost:1234,2", "localhost:1234,2,2", "localhost,2,0", ""])

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -11,7 +12,7 @@ from faults.processes import CLAIM, CLAIMS
 
 import icllab as icl
 from icllab.cli import main
-from icllab.core.errors import CellsMissing
+from icllab.core.errors import CellsMissing, InputError
 from icllab.core.files import DamagedFile
 from icllab.lab import records, registry
 from icllab.lab.checks import Finding, Outcome
@@ -82,6 +83,7 @@ def test_a_record_has_all_that_one_needs_to_run_it_again(folder, icl_command, ca
     assert entry["commit"] == dataset.attrs["git_commit"]
     assert (entry["measure"], entry["package"]) == (1, icl.__version__)
     assert "core" in entry["machine"]
+    assert (entry["generator"], entry["matmul_precision"]) == ("threefry2x32, partitionable", "default")
     assert entry["seconds"] >= 0
     assert [finding["id"] for finding in entry["findings"]] == [f"error[dim={dim}]" for dim in (2, 4, 8, 16, 32)]
     measured = float(dataset["icl_error"].sel(dim=4).mean())
@@ -119,6 +121,22 @@ def test_data_that_are_not_there_or_not_those_of_the_record_are_refused(recorded
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedFile, match="expected data of digest 000"):
         icl.recorded(CLAIM, claims=recorded)
+
+
+def test_data_of_another_generator_are_refused_and_those_of_version_03_are_of_this_one(recorded):
+    path = recorded / "steady" / "record.nc"
+    with h5py.File(path, "r+") as file:
+        attributes = file["small"].attrs
+        configuration = json.loads(attributes["configuration"])
+        older = {name: configuration[name] for name in configuration if name not in ("generator", "matmul_precision")}
+        attributes["configuration"] = json.dumps(older)
+    assert records.configuration(records.data(CLAIM, "small", None, recorded)) == configuration
+    with h5py.File(path, "r+") as file:
+        file["small"].attrs["configuration"] = json.dumps(configuration | {"generator": "rbg"})
+    with pytest.raises(
+        InputError, match=r"generator: expected numbers drawn by 'threefry2x32, partitionable', got 'rb"
+    ):
+        records.data(CLAIM, "small", None, recorded)
 
 
 def test_a_control_goes_to_the_entry_of_its_size(folder, icl_command):
@@ -225,6 +243,24 @@ GOLDEN = xr.Dataset(
 def test_numbers_agree_within_rounding_and_seeds_and_no_further(change, line):
     lines = records.differences(GOLDEN, change(GOLDEN))
     assert [text.startswith(line) for text in lines] == [True] if line else lines == []
+
+
+@pytest.mark.parametrize(
+    ("attribute", "moved", "refused"),
+    [("jax_version", 1.0, False), ("machine", 1.0, False), ("jax_version", 3.5, True)],
+)
+def test_counts_of_warnings_have_an_error_under_another_version(attribute, moved, refused):
+    """Of two seeds with two warnings each no scatter is seen, and other chains have another count."""
+    golden = xr.Dataset({"sampler_warnings": ("seed", [2.0, 2.0]), "loss": ("seed", [2.0, 2.0])}, {"seed": [0, 1]})
+    golden = golden.assign_attrs(jax_version="0.10", machine="2 cores of A")
+    now = golden.assign(sampler_warnings=golden.sampler_warnings - [moved, 0.0])
+    assert len(records.differences(golden, now)) == 1
+    now = now.assign_attrs({attribute: "another"})
+    if refused:
+        now = now.assign(sampler_warnings=golden.sampler_warnings + 2 * moved)
+    assert len(records.differences(golden, now)) == refused
+    (line,) = records.differences(golden, golden.assign(loss=golden.loss + golden.seed).assign_attrs(now.attrs))
+    assert line.startswith("loss: ")
 
 
 def test_the_digest_is_of_names_axes_and_values_alone():

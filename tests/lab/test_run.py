@@ -5,6 +5,7 @@ import json
 import math
 import re
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -98,6 +99,52 @@ def test_attributes_say_where_a_result_comes_from(steady):
     assert set(attributes) >= {"git_commit", "jax_version", "precision", "key", "created"}
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("jax_threefry_partitionable", False),
+        ("jax_default_prng_impl", "rbg"),
+        ("jax_random_seed_offset", 17),
+        ("jax_default_matmul_precision", "float32"),
+    ],
+)
+def test_cells_of_two_settings_are_never_one_run(name, value, steady):
+    """The generator is pinned, and the setting stays the user's; another precision of products is refused."""
+    before = steady(axes={"dim": [2, 4]})
+    assert before.attrs["generator"] == json.loads(before.attrs["configuration"])["generator"]
+    assert before.attrs["generator"] == "threefry2x32, partitionable"
+    steady.log()
+    users = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        if name == "jax_default_matmul_precision":
+            with pytest.raises(InputError, match="matmul_precision is 'default' there and 'highest' here"):
+                steady()
+            assert steady.log() == []
+            other = steady(fresh=True)
+            assert other.attrs["matmul_precision"] == "highest"
+            assert "matrix products have the precision 'highest'" in check(steady).notes[0]
+        else:
+            steady()
+            assert steady.log() == [8, 16, 32]
+        assert getattr(jax.config, name) == value
+    finally:
+        jax.config.update(name, users)
+    whole = steady(out=steady.out.with_name("other"))
+    np.testing.assert_array_equal(icl.open(CLAIM, out=steady.out, claims=CLAIMS)["icl_error"], whole["icl_error"])
+
+
+def test_a_store_and_a_cell_of_another_generator_are_refused(steady):
+    steady()
+    path = steady.out / STORE / "configuration.json"
+    stored = json.loads(path.read_text()) | {"generator": "rbg"}
+    path.write_text(json.dumps(stored))
+    for use in (steady, lambda: check(steady)):
+        with pytest.raises(InputError, match="generator is 'rbg' there and 'threefry2x32, partitionable' here"):
+            use()
+    assert steady.log() == list(DIMS)
+
+
 def test_a_control_has_a_directory_of_its_own(steady):
     steady()
     steady(control="wrong")
@@ -128,12 +175,13 @@ def test_results_of_another_version_are_stale_and_not_added_to(steady, monkeypat
     np.testing.assert_array_equal(before["icl_error"], after["icl_error"])
 
 
-def test_results_of_version_02_open(steady):
-    """They state no version, which is 1; their cells have no such entry either."""
+def test_results_of_older_versions_open(steady):
+    """0.2 states no version, which is 1, and 0.3 neither generator nor products, which are those of every claim."""
     dataset = steady()
     path = steady.out / STORE / "configuration.json"
     stored = json.loads(path.read_text())
-    del stored["version"]
+    for name in ("version", "generator", "matmul_precision"):
+        del stored[name]
     path.write_text(json.dumps(stored))
     steady.log()
     assert check(steady).notes == ()

@@ -264,6 +264,26 @@ def test_other_threads_are_no_reason_to_believe_another_program(tmp_path, after_
         trained(tmp_path, 12)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (lambda: jax.threefry_partitionable(False), "partitionable is True there and False here"),
+        (lambda: jax.default_matmul_precision("float32"), "matmul_precision is 'default' there and 'highest' here"),
+    ],
+)
+def test_a_run_under_other_settings_of_jax_is_not_resumed(setting, message, tmp_path, after_6):
+    with setting(), pytest.raises(InputError, match=message):
+        trained(after_6, 12)
+    (path,) = copied(after_6, tmp_path).glob("checkpoint-*.icl")
+    header, arrays = unpacked(path)
+    for name in ("partitionable", "matmul_precision"):  # version 0.3 states neither
+        del header["configuration"][name]
+    path.write_bytes(packed(header, arrays))
+    with setting(), pytest.raises(InputError, match=message):
+        trained(tmp_path, 12)
+    trained(tmp_path, 12)
+
+
 class Halved(type(task())):
     """Another loss of the same arrays."""
 

@@ -24,7 +24,7 @@ import numpy as np
 from icllab.arena.phenomenon import Phenomenon
 from icllab.arena.prediction import Prediction, distribution
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
-from icllab.core.files import disk_faults, read_object, write_atomically
+from icllab.core.files import disk_faults, read_object, source_text, write_atomically
 from icllab.lab.records import data_digest
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def require_measured(table: str | Path, part: "xr.Dataset", words: str) -> None:
 def _imported(path: Path) -> list[Path]:
     """The files of the modules that a file imports, wherever in it."""
     names = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(ast.parse(source_text(path), str(path))):
         if isinstance(node, ast.Import):
             names += [(0, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -274,7 +274,7 @@ def _theory(path: Path, *, null: bool) -> Theory:
 
 
 def _title(path: Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or path.stem).partition("\n")[0].rstrip(".")
+    return (ast.get_docstring(ast.parse(source_text(path), str(path))) or path.stem).partition("\n")[0].rstrip(".")
 
 
 def _module(path: Path) -> ModuleType:

@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     # NumPy's threads spin beside XLA's, which costs more than they do; set the variable for very large factors.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ["MPLBACKEND"] = "agg"  # no command shows a window; the caller's backend may not be installed here
     as_json = "--json" in arguments
     if "--debug" in arguments:
         os.environ["ICL_DEBUG"] = "1"  # worker processes see it too

@@ -120,6 +120,9 @@ def _jax() -> Iterator[Row]:
     import jax
     import jax.numpy as jnp
 
+    from icllab.lab.placement import require_start
+
+    require_start(children=False)
     devices = jax.devices()
     kinds = ", ".join(f"{d.platform}: {d.device_kind}" for d in devices)
     yield Row("jax", "ok", f"{jax.__version__}, {len(devices)} device{'s' * (len(devices) > 1)} ({kinds})")

@@ -34,8 +34,7 @@ def merged(options: RunOptions, config: Path | None) -> dict[str, Any]:
 def _table(path: Path, names: Sequence[str]) -> dict[str, Any]:
     """The options of a TOML file; unknown names and wrong types raise InputError."""
     try:
-        with path.open("rb") as file:
-            table = tomllib.load(file)
+        table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise InputError(f"--config: expected a TOML file, got {str(path)!r}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -10,8 +10,7 @@ from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.sources import bibliography
 from icllab.lab import records, registry, stated
 from icllab.lab.api import locate
-from icllab.lab.checks import Verdict
-from icllab.lab.job import results_root, sizes_present, stored_request
+from icllab.lab.job import require_world, results_root, sizes_present, stored_request
 from icllab.lab.run import read
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from icllab.cli.parameters import Selection
+    from icllab.lab.checks import Verdict
 
 
 def check(names: Sequence[str], options: "Selection", *, recorded: bool, record: bool) -> Report:
@@ -30,7 +30,7 @@ def check(names: Sequence[str], options: "Selection", *, recorded: bool, record:
     foreign = {name for name in names if registry.is_foreign(name, options.claims)}
     for name in names:
         if name not in foreign or record or options.control is not None:
-            registry.load(name, options.claims).under(options.control)
+            require_world(name, options.claims, options.control)
     parts = []
     for name in names:
         try:
@@ -54,9 +54,9 @@ def check(names: Sequence[str], options: "Selection", *, recorded: bool, record:
 
 def _verdict(name: str, options: "Selection", record: bool) -> Report:
     """The verdict on results under ``out``; with ``record``, noted with their data."""
+    request = stored_request(name, options.size, out=options.out, control=options.control, claims=options.claims)
     from icllab.lab.results import predicted, verdict_at
 
-    request = stored_request(name, options.size, out=options.out, control=options.control, claims=options.claims)
     claim = request.claim()
     dataset, notes = read(request, theory=False)
     files = [("results", request.root)]
@@ -104,7 +104,7 @@ def _stated(name: str, options: "Selection", recorded: bool) -> Report:
 
 
 def _report(
-    sentence: str, size: str, control: str | None, verdict: Verdict, files: Sequence[tuple[str, Path]]
+    sentence: str, size: str, control: str | None, verdict: "Verdict", files: Sequence[tuple[str, Path]]
 ) -> Report:
     def plain(console: "Console") -> None:
         write_verdict(console, sentence, size, control, verdict)

@@ -48,6 +48,8 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
             if name in options:
                 raise InputError(f"expected distributed or {name}, got both; its processes are the workers")
         placement.distributed(options["distributed"])
+    if "scheduler" not in options:
+        placement.require_start(children=options.get("workers", 1) > 1 or "limit" in options)
     _compile(request.size)
     with progress.bar(claim) as report_progress:
         counts = compute(

@@ -1,6 +1,7 @@
 """Files that are whole or not there: atomic writes, and the operating system's refusals in one line."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import time
@@ -43,6 +44,14 @@ def write_atomically(path: Path, content: bytes, status: str = "every finished c
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def source_text(path: Path) -> str:
+    """The text of a Python file as Python reads it: by its byte-order mark or declared encoding, lines ended by \\n."""
+    try:
+        return importlib.util.decode_source(path.read_bytes())
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: expected a file that can be read, got {error}") from error
 
 
 def parse_json(text: str | bytes, name: str = "text") -> Any:

@@ -4,11 +4,13 @@ import io
 from pathlib import Path
 from typing import Literal
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from icllab.core.files import disk_faults, write_atomically
-from icllab.figures.style import context, drawn_as, look
+from icllab.figures.style import context, drawn_as, import_matplotlib, look
+
+import_matplotlib()
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 
 # Neither the date nor the library's version: a figure is a function of its Dataset.
 _METADATA = {

@@ -6,7 +6,9 @@ force, and what draws asks :func:`look`.
 """
 
 import contextlib
+import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -165,11 +167,27 @@ def drawn_as(look: Look) -> Iterator[None]:
         _LOOK.reset(token)
 
 
+def import_matplotlib() -> Any:
+    """Import matplotlib, which fails if ``MPLBACKEND`` names a backend that it does not know: that name is left out.
+
+    Figures here need no backend. One that matplotlib knows stays in force for the user's own figures.
+    """
+    if "matplotlib" not in sys.modules:
+        backend = os.environ.pop("MPLBACKEND", None)
+        import matplotlib
+
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+        if backend:
+            with contextlib.suppress(ValueError):
+                matplotlib.rcParams["backend"] = backend
+    return sys.modules["matplotlib"]
+
+
 @contextlib.contextmanager
 def context() -> Iterator[None]:
     """Draw and save in the look in force; afterwards all settings are what they were."""
-    import matplotlib
-
+    matplotlib = import_matplotlib()
     settings: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in _NOT_STYLE} | look().settings()
     with matplotlib.rc_context(settings):
         yield
@@ -178,8 +196,7 @@ def context() -> Iterator[None]:
 def colours(values: Sequence[Any]) -> list[Any]:
     """One colour per value: a scale for numbers, in their order; a palette for names."""
     if all(isinstance(v, int | float | np.number) for v in values):
-        import matplotlib
-
+        matplotlib = import_matplotlib()
         scale = matplotlib.colormaps["inferno"]
         places = np.linspace(_LIGHT, _DARK, len(values)) if len(values) > 1 else [_DARK]
         rank = np.argsort(np.argsort(np.asarray(values, dtype=float)))

@@ -10,7 +10,6 @@ from icllab.core.errors import InputError, expected, unknown
 from icllab.core.progress import shown
 from icllab.core.sources import bibliography
 from icllab.lab import records, registry
-from icllab.lab.checks import Verdict
 from icllab.lab.job import OUT, Request, new_request, stored_request
 from icllab.lab.placement import AS_STATED, Placement
 from icllab.lab.run import collect, compute, read, write_results
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+    from icllab.lab.checks import Verdict
     from icllab.lab.claim import Claim
 
 
@@ -78,7 +78,7 @@ def check(
     control: str | None = None,
     claims: str | Path | None = None,
     recorded: bool = False,
-) -> Verdict:
+) -> "Verdict":
     """The verdict on results that are there; nothing is computed.
 
     Args:
@@ -198,8 +198,6 @@ def locate(
     claims: str | Path | None = None,
 ) -> "tuple[xr.Dataset, Path]":
     """Results as :func:`open` finds them, and the name without suffix of what is written beside them."""
-    from icllab.lab.foreign import read_foreign
-
     path = Path(results)
     if results in registry.claims(claims):
         request = stored_request(results, size, out=out, control=control, claims=claims)
@@ -212,6 +210,8 @@ def locate(
         raise InputError(f"expected a size and a control with a claim, got them with the path {results}")
     if path.is_dir():
         return _directory(path, claims), path / "figure"
+    from icllab.lab.foreign import read_foreign
+
     return read_foreign(path), path.with_suffix("")
 
 

@@ -77,7 +77,8 @@ class Basis:
         configuration = records.configuration(dataset)
         fixed = {name: (value,) for name, value in configuration["fixed"].items()}
         placement = Placement(precision=configuration["precision"])
-        return Request(self.name, self.size, fixed, claims=self.folder, placement=placement)
+        products = configuration["matmul_precision"]
+        return Request(self.name, self.size, fixed, claims=self.folder, placement=placement, matmul_precision=products)
 
     def grids(self) -> list[Grid]:
         """The grids that were requested; those of a record's size."""

@@ -20,6 +20,7 @@ from icllab.core.files import disk_faults, parse_json
 from icllab.core.spelling import strict
 from icllab.lab import checklists, evidence, power, provenance, records, source_files
 from icllab.lab.basis import Basis
+from icllab.lab.claim import completed
 from icllab.lab.evidence import NUMBERS
 from icllab.lab.outcomes import counts
 
@@ -79,6 +80,15 @@ def assemble(basis: Basis) -> dict[str, Any]:
         "digests": {"data": grounds.data, "sources": source_files.digests(files)},
     }
     return {**content, "checklists": checklists.answers(content)}
+
+
+def with_settings(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A certificate with the settings of JAX that one of version 0.3 does not state in its design."""
+    design = content.get("design")
+    if not isinstance(design, Mapping):
+        return dict(content)
+    settings = {name: value for name, value in completed({}).items() if name in ("generator", "matmul_precision")}
+    return {**content, "design": {**settings, **design}}
 
 
 def issued() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from icllab.core.axes import AXES, QUANTITIES, Axis, Quantity, derived
 from icllab.core.errors import expected, require_known, unknown
 from icllab.core.grid import Coordinates, Grid, Named, Seeds, Value, canonical
+from icllab.core.settings import DEFAULT, GENERATOR
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab.placement import Precision
 
@@ -255,7 +256,7 @@ class Claim:
         """What ``measure`` sees of a cell."""
         return SimpleNamespace(**self.fixed, **{name: cell[name] for name in self.static}, **block)
 
-    def configuration(self, size: str, control: str | None) -> dict[str, Any]:
+    def configuration(self, size: str, control: str | None, matmul_precision: str = DEFAULT) -> dict[str, Any]:
         """What a cell depends on besides its coordinates: a store holds cells of one configuration."""
         return {
             "claim": self.name,
@@ -268,8 +269,15 @@ class Claim:
             "block": self.block(size),
             "precision": self.precision,
             "key": self.key,
+            "generator": GENERATOR,
+            "matmul_precision": matmul_precision,
             "schema": SCHEMA,
         }
+
+
+def completed(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the entries that versions 0.2 and 0.3 do not state."""
+    return {"version": 1, "generator": GENERATOR, "matmul_precision": DEFAULT, **configuration}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import CellsMissing, IclError, InputError
-from icllab.core.files import parse_json
+from icllab.core.files import parse_json, source_text
 from icllab.lab import records, registry
 from icllab.lab.claim import SIZES, Claim
 
@@ -203,7 +203,7 @@ def _local(module: str, file: Path) -> Path | None:
 
 
 def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
+    return ast.parse(source_text(path), str(path))
 
 
 STATIC: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {

@@ -208,7 +208,7 @@ def plan(
     cells = list(grid.cells())
     store = Store(request.root)
     if not fresh and (store.root / "configuration.json").is_file():
-        store = Store.open(request.root, claim.configuration(request.size, request.control))
+        store = Store.open(request.root, request.configuration())
     kept, missing = [], []
     for cell in cells if shard is None else share(cells, *shard):
         (kept if not fresh and store.has(cell, grid.inside(cell)) else missing).append(cell)

@@ -9,7 +9,7 @@ from icllab.core.errors import CellsMissing
 from icllab.core.grid import canonical
 from icllab.lab import records
 from icllab.lab.basis import Basis
-from icllab.lab.claim import Claim
+from icllab.lab.claim import Claim, completed
 from icllab.lab.outcomes import Outcome
 from icllab.lab.placement import SEED
 
@@ -98,6 +98,7 @@ def from_entry(basis: Basis) -> Evidence:
         "fixed": dict(world.fixed),
         "precision": claim.precision,
         "key": claim.key,
+        **{name: completed(entry)[name] for name in ("generator", "matmul_precision")},
         "seeds": list(axes.get(SEED, ())),
         "measure": entry["measure"],
     }
@@ -137,7 +138,7 @@ def _design(claim: Claim, dataset: "xr.Dataset") -> dict[str, Any]:
         "axes": {axis: [canonical(value) for value in dataset[axis].values] for axis in swept},
         "fixed": configuration["fixed"],
         "precision": configuration["precision"],
-        "key": configuration["key"],
+        **{name: configuration[name] for name in ("key", "generator", "matmul_precision")},
         "seeds": dataset[SEED].values.tolist() if SEED in dataset.dims else [],
     }
 

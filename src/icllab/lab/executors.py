@@ -5,10 +5,12 @@ A run submits jobs to an executor of :mod:`concurrent.futures`, whichever it is,
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -45,6 +47,12 @@ def executor_for(
         with _scheduler(scheduler, folder) as pool:
             yield pool, _EVERY
     elif (workers or 1) > 1 or limit is not None:
+        if multiprocessing.current_process().daemon:  # it may have no children
+            if limit is not None:
+                raise expected("limit", "a process that may start others", "a daemonic one", "leave the limit out")
+            warnings.warn("workers: this daemonic process may not start others; it measures all cells", stacklevel=4)
+            yield Inline(), 1
+            return
         with Processes(workers or 1) as pool:
             yield pool, workers or 1
     else:
@@ -77,16 +85,27 @@ class Processes(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submit to a free process, or to a new one."""
-        executor = self._free.pop() if self._free else self._start()
-        future = executor.submit(fn, *args, **kwargs)
+        executor, future = self._submitted(fn, *args, **kwargs)
         future.add_done_callback(lambda future: self._release(executor, future))
         return future
+
+    def _submitted(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, Future[Any]]:
+        while self._free:
+            executor = self._free.pop()
+            with contextlib.suppress(BrokenExecutor):  # killed while it had nothing to do: another takes its place
+                return executor, executor.submit(fn, *args, **kwargs)
+        executor = self._start()
+        return executor, executor.submit(fn, *args, **kwargs)
 
     def _start(self) -> Any:
         from loky.process_executor import ProcessPoolExecutor
 
+        _start_tracker()
+        variables = environment(self._threads)
+        if not os.environ.get("ICL_DEBUG"):  # loky lets a process that crashes print its stack, unless this is set
+            variables["PYTHONFAULTHANDLER"] = os.environ.get("PYTHONFAULTHANDLER", "")
         executor = ProcessPoolExecutor(
-            max_workers=1, initializer=_live_as_worker, initargs=(os.getpid(),), env=environment(self._threads)
+            max_workers=1, initializer=_live_as_worker, initargs=(os.getpid(),), env=variables
         )
         self._executors.append(executor)
         return executor
@@ -111,6 +130,17 @@ def environment(threads: int) -> dict[str, str]:
     if threads == 1 and "xla_cpu_multi_thread_eigen" not in flags:
         flags = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
     return variables | ({"XLA_FLAGS": flags} if flags else {})
+
+
+def _start_tracker() -> None:
+    """Start loky's tracker, which removes the semaphores of a process that was killed, without its warning of them."""
+    from loky.backend import resource_tracker
+
+    sys.warnoptions.append("ignore:resource_tracker")
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove("ignore:resource_tracker")
 
 
 def _live_as_worker(parent: int) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 from scipy.special import ndtr
-from scipy.stats import beta, binom
 
 from icllab.core.errors import expected
 from icllab.core.views import fields_html, fields_repr
@@ -57,6 +56,8 @@ class Interval:
 
 def fraction(members: xr.DataArray, over: str = "seed", *, sigmas: float = SIGMAS) -> Interval:
     """The fraction of ``members`` that are true, with Clopper and Pearson's interval; NaNs are left out."""
+    from scipy.stats import beta  # a third of a second, which most checks do without
+
     count, hits = members.notnull().sum(over), members.astype(float).sum(over)
     tail = float(ndtr(-sigmas))
     low = np.where(hits > 0, beta.ppf(tail, hits, count - hits + 1), 0.0)
@@ -75,6 +76,8 @@ def median(
         over: The axis of repetitions.
         sigmas: Standard errors whose probability the interval has.
     """
+    from scipy.stats import binom
+
     if observed is not None and set(observed.dims) != set(samples.dims):
         raise expected("observed", f"the axes {list(samples.dims)}", list(observed.dims))
     present = samples.notnull()

@@ -29,6 +29,7 @@ from icllab.core.errors import (
 )
 from icllab.core.grid import Coordinates, cell_key
 from icllab.core.progress import shown
+from icllab.core.settings import DEFAULT, GENERATOR, matmul_precision, pinned_generator
 from icllab.lab import provenance, registry
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.placement import AS_STATED, SEED, Placement, measured_in_blocks, placed
@@ -69,6 +70,7 @@ class Request:
         control: One of the claim's negative controls.
         claims: A folder with the user's claims.
         placement: A device and a precision.
+        matmul_precision: Default precision of matrix products, by the name of :mod:`icllab.core.settings`.
     """
 
     name: str
@@ -79,6 +81,11 @@ class Request:
     control: str | None = None
     claims: str | None = None
     placement: Placement = AS_STATED
+    matmul_precision: str = DEFAULT
+
+    def configuration(self) -> dict[str, Any]:
+        """The settings on which a cell depends besides its coordinates."""
+        return self.claim().configuration(self.size, self.control, self.matmul_precision)
 
     def claim(self) -> Claim:
         """The claim, with the fixed values, the control and the precision of the request."""
@@ -122,7 +129,9 @@ def new_request(
     values = {name: _sequence(name, v) for name, v in (axes or {}).items()}
     if not isinstance(size, str):
         raise expected("size", f"one of {', '.join(SIZES)}", size)
-    request = Request(claim, size, values, seeds, str(out), control, folder, placement)
+    # Of `bfloat16` the products are part of the precision.
+    products = DEFAULT if placement.precision == "bfloat16" else matmul_precision()
+    request = Request(claim, size, values, seeds, str(out), control, folder, placement, products)
     request.claim().grid(size, values, seeds)
     return request
 
@@ -137,7 +146,7 @@ def stored_request(
 ) -> Request:
     """The request that reads what is under ``out``, at the largest size there unless one is named."""
     folder = _folder(out, claims)
-    registry.load(claim, folder).under(control)
+    require_world(claim, folder, control)
     if size is not None:
         require_known("size", size, SIZES)
     sizes = sizes_present(out, claim, control)
@@ -147,6 +156,14 @@ def stored_request(
             f"`icl run {claim}{f' --size {size}' if size else ''}` computes them"
         )
     return Request(claim, size or sizes[-1], out=str(out), control=control, claims=folder)
+
+
+def require_world(claim: str, folder: str | Path | None, control: str | None) -> None:
+    """Raise unless a claim has this name, and this control; without one the claim's file is not imported."""
+    if control is None and not registry.is_foreign(claim, folder):
+        registry.file(claim, folder)
+    else:
+        registry.load(claim, folder).under(control)
 
 
 def _folder(out: Any, claims: Any) -> str | None:
@@ -235,15 +252,18 @@ def _dataset(job: Job) -> "xr.Dataset":
         "git_commit": provenance.commit(),
         "precision": claim.precision,
         "key": claim.key,
-        "configuration": json.dumps(claim.configuration(request.size, request.control)),
+        "generator": GENERATOR,
+        "matmul_precision": request.matmul_precision,
+        "configuration": json.dumps(request.configuration()),
     }
     arguments: dict[str, Any] = {}
-    parameters = registry.parameters(claim, request.claims)
+    with pinned_generator():  # this imports the measuring file, which may make keys
+        parameters = registry.parameters(claim, request.claims)
     for name, directory in (("scratch", job.scratch), ("checkpoints", job.checkpoints)):
         if directory is not None and name in parameters:
             arguments[name] = Path(directory)
             arguments[name].mkdir(parents=True, exist_ok=True)
-    with placed(request.placement.device, claim.precision):
+    with placed(request.placement.device, claim.precision, request.matmul_precision):
         attributes |= provenance.machine()
         key = cell_key(jax.random.key(claim.key), job.cell)
 

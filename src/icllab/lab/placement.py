@@ -1,12 +1,17 @@
 """Where a claim is measured and in which floating-point type: a device, a precision, memory that does not suffice."""
 
 import contextlib
+import functools
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from icllab.core.errors import EnvironmentFault, InputError, expected, require_known
+from icllab.core.settings import DEFAULT, pinned_generator, rounded_products
 
 if TYPE_CHECKING:
     from icllab.core.grid import Named
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
 Precision: TypeAlias = Literal["float32", "float64", "bfloat16"]
 PRECISIONS = get_args(Precision)
 SEED = "seed"
+_KNOWN = r"--xla_cpu_multi_thread_eigen=(true|false)|--xla_force_host_platform_device_count=\d+"
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,8 @@ AS_STATED = Placement()
 
 
 @contextlib.contextmanager
-def placed(device: str | None, precision: str) -> Iterator[None]:
-    """Compute what is inside on a device, in a precision.
+def placed(device: str | None, precision: str, matmul_precision: str = DEFAULT) -> Iterator[None]:
+    """Compute what is inside on a device, in a precision, with the generator of every claim.
 
     Raises:
         InputError: There is no such device; or it does not compute in this precision.
@@ -56,12 +62,62 @@ def placed(device: str | None, precision: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if device is not None:
             stack.enter_context(jax.default_device(_device(device)))
+        stack.enter_context(pinned_generator())
         stack.enter_context(jax.enable_x64(precision == "float64"))
+        stack.enter_context(rounded_products(matmul_precision))
         if precision == "bfloat16":
             stack.enter_context(jax.default_matmul_precision("BF16_BF16_F32"))
             if not _rounds():
                 raise expected("precision", "one that the device computes in", precision, "a processor does not round")
         yield
+
+
+def require_start(*, children: bool) -> None:
+    """Raise unless JAX starts under the settings of the environment, before anything is measured.
+
+    XLA ends the process at a flag that it does not know, so where there are such flags a child starts JAX first.
+    ``children``: this process measures nothing itself, and its JAX stays unused, with the memory of the device.
+
+    Raises:
+        EnvironmentFault: It does not start.
+    """
+    flags = tuple(flag for flag in os.environ.get("XLA_FLAGS", "").split() if not _of_ours(flag))
+    platform = os.environ.get("JAX_PLATFORMS", "")
+    elsewhere, reason = platform not in ("", "cpu"), None
+    if flags or (elsewhere and children):
+        reason = _fault_of_child(flags, platform)
+    elif elsewhere:
+        import jax
+
+        try:
+            jax.devices()
+        except (RuntimeError, AssertionError) as error:  # the latter has no text
+            reason = _reason(str(error))
+    if reason is not None:
+        settings = {"JAX_PLATFORMS": platform, "XLA_FLAGS": " ".join(flags)}
+        text = " ".join(f"{name}={value}" for name, value in settings.items() if value)
+        raise EnvironmentFault(f"{text}: expected settings under which JAX starts, got {reason}; change or unset them")
+
+
+def _of_ours(flag: str) -> bool:
+    """Return True for a flag that the library or its tests set under this version of JAX."""
+    from icllab.training.compilation import quick_flags
+
+    return flag in quick_flags() or re.fullmatch(_KNOWN, flag) is not None
+
+
+@functools.cache
+def _fault_of_child(flags: tuple[str, ...], platform: str) -> str | None:
+    """The reason for which a child cannot start JAX; None if it can."""
+    child = subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], capture_output=True, text=True)
+    return None if child.returncode == 0 else _reason(child.stderr)
+
+
+def _reason(text: str) -> str:
+    """The line that says why JAX does not start."""
+    lines = [re.sub(r"^[A-Z]\d{4} [^\]]*\] ", "", line.strip()) for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if "XLA_FLAGS" in line or "interpret value" in line] or lines[-1:]
+    return lines[0] if lines and lines[0] != "AssertionError" else "no device of that platform"
 
 
 def _device(name: str) -> Any:

@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from icllab.core.errors import InputError, expected, unknown
+from icllab.core.files import source_text
 from icllab.lab import registrations
 from icllab.lab.claim import Claim, Measure
 
@@ -208,11 +209,7 @@ def measure_file(path: Path) -> Path:
 
 def version(path: Path) -> int:
     """The ``VERSION`` that the measuring file of a claim states, 1 where it states none; nothing is imported."""
-    source = measure_file(path)
-    try:
-        match = _VERSION.search(source.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{source}: expected a file that can be read, got {error}") from error
+    match = _VERSION.search(source_text(measure_file(path)))
     return int(match[1]) if match else 1
 
 

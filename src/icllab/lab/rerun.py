@@ -26,7 +26,7 @@ import numpy as np
 
 from icllab.core.errors import expected
 from icllab.core.grid import Coordinates, spelled
-from icllab.lab import provenance, records
+from icllab.lab import placement, provenance, records
 from icllab.lab.basis import Basis
 from icllab.lab.job import Job, measure
 from icllab.lab.placement import SEED
@@ -68,6 +68,7 @@ class Rerun:
 
 def rerun(basis: Basis, fraction: float, key: int) -> Rerun:
     """Measure a random ``fraction`` of the cells again, at least one, and compare them with the data."""
+    placement.require_start(children=False)
     dataset, cells = basis.measured()[0], basis.cells()
     sample = drawn(cells, fraction, key)
     comparisons = [_compared(basis, dataset, cell) for cell in sample]

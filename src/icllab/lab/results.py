@@ -30,7 +30,7 @@ from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, 
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.core.spelling import strict
 from icllab.lab.checks import Verdict
-from icllab.lab.claim import SCHEMA, SIZES, Claim
+from icllab.lab.claim import SCHEMA, SIZES, Claim, completed
 from icllab.lab.job import Request
 from icllab.lab.outcomes import NO_VERDICT, kept_verdict
 
@@ -165,7 +165,7 @@ class Store:
                     "--out, or --fresh to set the cells aside"
                 )
             write_atomically(path, _json(configuration))
-        if changes := difference(store.configuration(), parse_json(_json(configuration))):
+        if changes := difference(completed(store.configuration()), completed(parse_json(_json(configuration)))):
             raise InputError(
                 f"{root} holds results of another configuration: {changes}; "
                 "choose another --out, or --fresh to set the old ones aside"
@@ -236,9 +236,8 @@ class Store:
         configuration = attributes.get("configuration")
         if configuration is None or configuration in self._checked:
             return
-        if changes := difference(
-            {"version": 1, **parse_json(configuration, f"{path}: configuration")}, self.configuration()
-        ):
+        stated = parse_json(configuration, f"{path}: configuration")
+        if changes := difference(completed(stated), completed(self.configuration())):
             raise DamagedFile(
                 f"{path}: expected a cell of the configuration of its directory, got another: {changes}; "
                 "`icl run` computes it again"

@@ -21,7 +21,8 @@ from icllab.core.domains import Domain
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_integer
 from icllab.core.files import parse_json, write_atomically
 from icllab.core.grid import Coordinates, Grid, spelled
-from icllab.lab import provenance, registry
+from icllab.core.settings import DEFAULT
+from icllab.lab import placement, provenance, registry
 from icllab.lab.claim import SCHEMA
 from icllab.lab.executors import executor_for
 from icllab.lab.job import CellFault, Job, Request, UnfitWorker, measure
@@ -111,10 +112,12 @@ def compute(
         raise expected("shard", "i/N with i from 1 to N", "/".join(map(str, shard)))
     if shard is not None and fresh:
         raise InputError("expected shard or fresh, got both; each shard would set the others' cells aside")
+    if scheduler is None and executor is None:
+        placement.require_start(children=(workers or 1) > 1 or limit is not None)
     claim = request.claim()
     grid = claim.grid(request.size, request.axes, request.seeds)
     aside = Store(request.root).set_aside() if fresh else None
-    store = Store.open(request.root, claim.configuration(request.size, request.control))
+    store = Store.open(request.root, request.configuration())
     store.request(grid)
     notes = [f"the old results are now in {aside}"] if aside else []
     cells = list(grid.cells())
@@ -286,7 +289,8 @@ def read(request: Request, root: Path | None = None, *, theory: bool = True) -> 
     version = configuration["version"]
     claim = claim.with_fixed({name: (value,) for name, value in configuration["fixed"].items()})
     claim = dataclasses.replace(claim, precision=configuration.get("precision", claim.precision), version=version)
-    store = Store.open(store.root, claim.configuration(request.size, request.control))
+    products = configuration.get("matmul_precision", DEFAULT)
+    store = Store.open(store.root, claim.configuration(request.size, request.control, products))
     dataset = store.collect(claim, store.requests())
     return predicted(claim, dataset) if theory else dataset, _notes(request, dataset, version)
 
@@ -332,6 +336,8 @@ def _notes(request: Request, dataset: "xr.Dataset", version: int | None = None) 
     precision = dataset.attrs.get("precision", claim.precision)
     if precision != claim.precision:
         notes.append(f"measured in {precision}; the claim is about {claim.precision}, and a record is of that alone")
+    if (products := dataset.attrs.get("matmul_precision", DEFAULT)) != DEFAULT:
+        notes.append(f"matrix products have the precision {products!r}, which JAX's settings asked for")
     if "seeds_at_once" in dataset.attrs:
         fewest = min(re.findall(r"\d+", dataset.attrs["seeds_at_once"]), key=int)
         notes.append(f"a device was out of memory: seeds of a cell were measured {fewest} at a time")

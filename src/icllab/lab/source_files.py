@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from icllab.core.errors import InputError
+from icllab.core.files import source_text
 from icllab.lab import registry
 
 _CLAIMS = "icllab.claims."
@@ -49,7 +49,7 @@ def _module(used: str) -> Path | None:
 
 def digests(files: dict[str, Path]) -> dict[str, str]:
     """Name -> SHA-256 of the text, whatever ends its lines."""
-    return {name: hashlib.sha256(_text(path).encode()).hexdigest() for name, path in files.items()}
+    return {name: hashlib.sha256(source_text(path).encode()).hexdigest() for name, path in files.items()}
 
 
 def names_used(files: Iterable[Path]) -> set[str]:
@@ -81,11 +81,4 @@ def _imports(tree: ast.Module) -> dict[str, str]:
 
 
 def _tree(file: Path) -> ast.Module:
-    return ast.parse(_text(file), str(file))
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: expected a file that can be read, got {error}") from error
+    return ast.parse(source_text(file), str(file))

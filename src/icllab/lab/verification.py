@@ -101,6 +101,7 @@ def verify(
     """
     stated = certificate.read(path)
     sound = stated["digest"] == certificate.content_digest(stated)
+    stated = certificate.with_settings(stated)
     agrees = ["its digest"] if sound else []
     differs = [] if sound else ["the digest of the file is not that of its content: it was edited"]
     try:

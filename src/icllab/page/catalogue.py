@@ -6,6 +6,7 @@ from pathlib import Path
 
 import icllab
 from icllab.core.axes import Quantity
+from icllab.core.files import source_text
 from icllab.lab import records, registry
 from icllab.lab.records import Card
 
@@ -40,7 +41,7 @@ def texts(claim: str, folder: Path | None = None) -> dict[str, str]:
     """File name -> text: the claim, and how it is measured."""
     path = registry.file(claim, folder)
     files = dict.fromkeys([path, registry.measure_file(path)])
-    return {file.name: file.read_text("utf-8", errors="replace") for file in files}
+    return {file.name: source_text(file) for file in files}
 
 
 def background(claim: str, folder: Path | None = None) -> str:

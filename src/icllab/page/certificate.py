@@ -143,7 +143,8 @@ def _rows(content: Mapping[str, Any]) -> dict[str, str]:
         "key, seeds": f"{design['key']}; {_run(design['seeds'])}",
         **{name: _list(values) for name, values in design["axes"].items()},
         "fixed": ", ".join(f"{name} = {value}" for name, value in design["fixed"].items()) or "nothing",
-        "precision": design["precision"],
+        "precision": f"{design['precision']}, matrix products {design['matmul_precision']}",
+        "generator": design["generator"],
         "data": {"record": "of the claim's record", "entry": "not kept", "results": "results of the user"}[
             content["origin"]
         ],

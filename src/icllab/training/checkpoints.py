@@ -27,6 +27,7 @@ import numpy as np
 from icllab.core.domains import Domain
 from icllab.core.errors import InputError, expected
 from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, write_atomically
+from icllab.core.settings import DEFAULT, matmul_precision
 from icllab.training.fingerprints import array_data, changed_options, jaxpr_digest, options
 from icllab.training.loop import State
 from icllab.training.plans import Plan
@@ -35,6 +36,8 @@ SCHEMA = 1
 PACKAGES = ("icl-lab", "jax", "jaxlib", "equinox", "optax")
 KEPT = "the last checkpoint is kept"
 _MAGIC = "icl-lab checkpoint"
+_OLDER = {"partitionable": True, "matmul_precision": DEFAULT}
+"""Settings of JAX that a checkpoint of version 0.3 does not state."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,7 @@ class Checkpoints:
 
     def _require_same(self, header: Mapping[str, Any], step: int) -> None:
         """Raise if a checkpoint has another configuration; warn if another version or machine wrote it."""
-        in_file, present = dict(header["configuration"]), dict(self.configuration)
+        in_file, present = _OLDER | header["configuration"], dict(self.configuration)
         other_options = changed_options(in_file.pop("options", {}), present.pop("options", {}))
         program = difference({"program": in_file.pop("program")}, {"program": present.pop("program")})
         # The program's text differs between versions even if it does the same: there the options stand for it.
@@ -251,6 +254,14 @@ def _version(name: str) -> str:
         return "unknown"
 
 
+def numerics() -> dict[str, Any]:
+    """Settings of JAX that change the numbers of a run; its key has the generator."""
+    return {
+        "partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
+        "matmul_precision": matmul_precision(),
+    }
+
+
 def configuration(plan: Plan, state: State) -> dict[str, Any]:
     """The configuration with which a store is compared before it is read. A run may be extended: ``steps`` is no part.
 
@@ -267,6 +278,7 @@ def configuration(plan: Plan, state: State) -> dict[str, Any]:
         "members": {name: np.asarray(values).tolist() for name, values in plan.members.coordinates.items()},
         "key": np.asarray(jax.random.key_data(plan.key)).tolist(),
         "generator": str(jax.random.key_impl(plan.key)),
+        **numerics(),
         "predictor": tree_digest((plan.params, plan.constants.frozen)),
         "task": tree_digest(program.task),
         "data": tree_digest((program.data, plan.constants.data)),

@@ -20,15 +20,21 @@ def compile_quickly() -> None:
     """Compile in half the time, for this process and those it starts: for tests, and runs of seconds.
 
     The programs run more slowly, so nothing is gained if they run for longer than their compilation takes. Their
-    results agree with those of other programs to rounding, not to the bit. Call it before the first program is
-    compiled; later it has only part of its effect. Flags that the user has set in ``XLA_FLAGS`` stay.
+    results agree with those of other programs to rounding, not to the bit. This includes a loop that reports its
+    progress and the same loop in silence. Call it before the first program is compiled; later it has only part of its
+    effect. Flags that the user has set in ``XLA_FLAGS`` stay.
     """
     jax.config.update("jax_disable_most_optimizations", True)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
-    if version("jaxlib").startswith("0.10."):
+    if more := quick_flags():
         flags = os.environ.get("XLA_FLAGS", "").split()
         names = {flag.split("=")[0] for flag in flags}
-        os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in QUICK if flag.split("=")[0] not in names])
+        os.environ["XLA_FLAGS"] = " ".join(flags + [flag for flag in more if flag.split("=")[0] not in names])
+
+
+def quick_flags() -> tuple[str, ...]:
+    """The flags of :func:`compile_quickly` that this version of XLA knows."""
+    return QUICK if version("jaxlib").startswith("0.10.") else ()
 
 
 def cache_compilations(directory: str | Path | None = None) -> Path:

@@ -16,7 +16,15 @@ import xarray as xr
 from icllab.core import progress
 from icllab.core.errors import InputError
 from icllab.core.statistics import mean_and_error
-from icllab.training.checkpoints import Checkpoints, CheckpointStore, configuration, environment, named, restored
+from icllab.training.checkpoints import (
+    Checkpoints,
+    CheckpointStore,
+    configuration,
+    environment,
+    named,
+    numerics,
+    restored,
+)
 from icllab.training.ensembles import Ensemble
 from icllab.training.finished_runs import write_finished
 from icllab.training.loop import CAPACITY, State, advance, evaluate, finite_members, start_members
@@ -199,6 +207,7 @@ class TrainingLoop:
             "division": None if self.division is None else self.division.header(),
             "members": plan.members.size,
             "generator": str(jax.random.key_impl(plan.key)),
+            **numerics(),
             "batch": plan.program.stream.batch,
             "prompts": plan.program.stream.name,
             "steps": plan.steps,

@@ -135,9 +135,11 @@ def test_alternatives_that_the_curve_does_not_tell_apart_widen_the_interval():
     assert limit.error > 0.1
 
 
-def test_no_more_than_half_the_parameters():
+@pytest.mark.parametrize("seed", range(3, 11))
+def test_no_more_than_half_the_parameters(seed):
+    """To the bit, although the sum of the weights depends on rounding, which differs between versions."""
     x = log_t()
-    limit = limit_of(quadratic(np.ones(3), x), x, 0.02, 3, parameters=3, hypotheses=[Geometry(np.ones(3))])
+    limit = limit_of(quadratic(np.ones(3), x), x, 0.02, seed, parameters=3, hypotheses=[Geometry(np.ones(3))])
     assert limit.value == limit.interval[1] == 1.5
 
 

@@ -115,7 +115,8 @@ def extrapolated(
         np.repeat([getattr(curves, name) for curves in families], [len(p) for p in posteriors])
         for name in ("value", "multiplicity", "regular")
     )
-    value = float(weights @ values)
+    # A mean lies between its terms; weights that are rounded do not sum to 1.
+    value = float(np.clip(weights @ values, values.min(), values.max()))
     ways = values - np.concatenate([curves.ends for curves in families])
     left = float(weights @ ways)
     level = value - left

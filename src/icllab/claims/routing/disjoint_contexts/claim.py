@@ -91,7 +91,8 @@ claim = Claim(
     fixed={"programs": "abcdef", "contexts": "abf", "symbols": 5, "length": 2, "zipf_exponent": 1.0, "heads": 2}
     | {"batch": 64, "updates": 1000, "prompts": 64},
     sizes={
-        "smoke": {"layers": (1,), "width": (4,), "stage": (BEFORE,), "seed": (1,)},
+        # A network whose fits converge: where they do not, other rounding ends them at other weights.
+        "smoke": {"layers": (1,), "width": (4,), "stage": (BEFORE,), "seed": (0,)},
         "small": {"layers": (2,), "width": (16,), "stage": (BEFORE, AFTER), "seed": Seeds(16, block=2)},
         "medium": {"layers": (2,), "width": (12, 24), "stage": (BEFORE, AFTER), "seed": Seeds(16, block=2)},
     },
