@@ -13,7 +13,7 @@ import icllab as icl
 from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt, TokenPrompt
-from icllab.core.protocols import position_losses, require_randomness
+from icllab.core.protocols import AbstractPredictor, position_losses, require_randomness
 from icllab.diagnostics import identify, logit_lens, per_length
 from icllab.models import BlockOptions, Interleaved, Transformer
 from icllab.tasks import FixedPrompts, LinearRegression, RepeatedTokens
@@ -142,3 +142,34 @@ def test_a_loss_of_the_last_position_of_a_last_prediction_is_right():
         position_losses(task, jnp.zeros(4), prompt)
     tokens = TokenPrompt(jnp.array([0, 1, 0, 1]))
     assert position_losses(RepeatedTokens(2, 2), jnp.zeros((3, 2)), tokens).shape == (3,)
+
+
+def test_stacked_prompts_are_refused_by_every_predictor_that_takes_one(getkey):
+    """Also by one that broadcasts, whose answer would be something; and a batched predictor takes them."""
+    count = int(np.random.default_rng().integers(2, 6))
+    prompts = LinearRegression.convention("raventos", dim=2, length=3).sample_many(count, key=getkey())
+
+    class Zero(AbstractPredictor):
+        def __call__(self, prompt):
+            return 0 * prompt.y
+
+    class Zeros(Zero):
+        batched = True
+
+    with pytest.raises(
+        InputError, match=rf"prompt: expected one prompt, got 'RegressionPrompt stacked to \({count},\)'"
+    ):
+        Zero()(prompts)
+    assert Zeros()(prompts).shape == (count, 4)
+    assert jax.vmap(Zero())(prompts).shape == (count, 4)
+    with pytest.raises(InputError, match="prompt: expected a prompt with 'y', which Zero reads, got 'ArrayImpl'"):
+        Zero()(prompts.x)
+
+
+def test_an_attribute_error_of_a_predictor_itself_is_not_blamed_on_the_prompt(getkey):
+    class Wrong(AbstractPredictor):
+        def __call__(self, prompt):
+            return self.weights * prompt.y
+
+    with pytest.raises(AttributeError, match="weights"):
+        Wrong()(LinearRegression.convention("raventos", dim=2, length=3).sample(key=getkey()))

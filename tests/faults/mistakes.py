@@ -10,8 +10,11 @@ import xarray as xr
 
 import icllab as icl
 from icllab import algorithms, diagnostics
-from icllab.models import LinearAttention
-from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, Table
+from icllab.algorithms import NGram
+from icllab.core.prompt import RegressionPrompt
+from icllab.models import LinearAttention, Recurrent, Transformer
+from icllab.models.networks.embedding import Interleaved
+from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, RepeatedTokens, Table, WeightPool
 
 CLAIM = "asymptotics/double_descent"
 KEY = jax.random.key(0)
@@ -20,10 +23,20 @@ RIDGE = algorithms.Ridge(0.1)
 X, Y = np.arange(18.0).reshape(6, 3) ** 2, np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0])
 FALLING = xr.DataArray(np.linspace(1, 0, 30), dims="step", coords={"step": np.arange(30)[::-1]})
 ATTENTION = LinearAttention.lu(dim=3, std=0.1, answers="every", key=KEY)
+GRU = Recurrent(dim=3, width=4, key=KEY)
+TOKENS, NGRAM = RepeatedTokens(vocabulary=8, period=4, repeats=2), NGram.from_laws([np.full((1, 8), 1 / 8)])
 
 
 def measured(predictors=RIDGE, task=TASK, key=KEY, **how):
     return diagnostics.per_length(predictors, task, key=key, **{"prompts": 4} | how)
+
+
+def scored(predictors=RIDGE, task=TASK, key=KEY, **how):
+    return diagnostics.icl_scores(predictors, task, key=key, **{"prompts": 4} | how)
+
+
+def identified(**how):
+    return diagnostics.identify(RIDGE, {"ridge": RIDGE}, TASK, key=KEY, **{"prompts": 16, "fitting": 16} | how)
 
 
 def regression(inputs=1.0, weights=1.0):
@@ -87,6 +100,52 @@ MISTAKES = {
     "part of a worker": lambda: icl.run(CLAIM, "smoke", workers=1.5),
     "text for a limit": lambda: icl.run(CLAIM, "smoke", limit="long"),
     "a number for a scheduler": lambda: icl.run(CLAIM, "smoke", scheduler=8786),
+    "a batch of prompts for ridge": lambda: RIDGE(TASK.sample_many(4, key=KEY)),
+    "a batch of prompts for attention": lambda: ATTENTION(TASK.sample_many(4, key=KEY)),
+    "a batch of prompts for a trace": lambda: ATTENTION.trace(TASK.sample_many(4, key=KEY)),
+    "a batch of tokens": lambda: NGRAM(TOKENS.sample_many(3, key=KEY)),
+    "a batch of items for a network": lambda: GRU(TASK.sample_many(4, key=KEY)),
+    "no prompt for attention": lambda: ATTENTION(None),
+    "an array for a prompt": lambda: GRU(X),
+    "tokens for attention": lambda: ATTENTION(TOKENS.sample(key=KEY)),
+    "integers for inputs": lambda: RegressionPrompt(jnp.ones((3, 2), int), jnp.ones(3)),
+    "a column of targets": lambda: RegressionPrompt(jnp.ones((3, 2)), jnp.ones((3, 1))),
+    "scores of regression on tokens": lambda: scored(ATTENTION, TOKENS),
+    "scores of tokens on regression": lambda: scored(NGRAM),
+    "losses of tokens on regression": lambda: measured(NGRAM),
+    "scores of no prompts": lambda: scored(prompts=-5),
+    "text for an early position": lambda: scored(early="0"),
+    "part of a late position": lambda: scored(late=2.5),
+    "text for a size of the query": lambda: scored(size="1"),
+    "too many prompts": lambda: measured(prompts=10**12),
+    "text for counts": lambda: measured(counts="abc"),
+    "a list of fitted candidates": lambda: identified(fitted=["ridge"]),
+    "a number for the task of the fits": lambda: identified(fit_on=3),
+    "no block of identify": lambda: identified(block=0),
+    "a diagnostic that is traced": lambda: jax.jit(lambda key: measured(key=key).loss.values)(KEY),
+    "a rule for what is trained": lambda: trained(trainable=lambda model: False),
+    "nothing is trained": lambda: trained(trainable=lambda model: None),
+    "a number is trained": lambda: trained(trainable=lambda model: 3),
+    "a part that is not there": lambda: trained(trainable=lambda model: model.gamma0),
+    "an empty name of a store": lambda: icl.load(""),
+    "a store that is not there": lambda: icl.load("no-such-folder"),
+    "a file for a store": lambda: icl.load(__file__),
+    "an empty table": lambda: Table(np.zeros((0, 3)), np.zeros(0), length=3),
+    "one text for columns": lambda: Table(X, Y, length=3, columns="abc"),
+    "a number for a file": lambda: Table.from_csv(3, target="y", length=3),
+    "text for a covariance": lambda: GaussianInputs("a"),
+    "text in a covariance": lambda: GaussianInputs([1.0, "a", 2.0]),
+    "a number for a distribution": lambda: WeightPool.init(3, 4, 3, key=KEY),
+    "a vector for a table of unigrams": lambda: NGram.from_laws([np.full(8, 1 / 8)]),
+    "no options of blocks": lambda: Transformer(
+        Interleaved(), dim=3, width=8, layers=1, block=None, positions="none", key=KEY
+    ),
+    "answers that are no numbers": lambda: measured({"mine": lambda prompt: prompt.y * jnp.nan}),
+    "answers that are huge": lambda: measured({"mine": lambda prompt: 1e30 + 0 * prompt.y}),
+    "a descent that diverges": lambda: measured(
+        algorithms.GradientDescent(9.0, layers=30, dim=3, normalised=True, half=True)
+    ),
+    "answers in other units": lambda: measured(lambda prompt: RIDGE(prompt) + 40, prompts=64),
     "one value of an axis": lambda: icl.run("asymptotics/double_descent", "smoke", axes={"tau": 0.5}),
 }
 

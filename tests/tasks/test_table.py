@@ -301,3 +301,19 @@ def test_without_the_extra_one_line_says_what_to_install(csv, monkeypatch):
     ):
         Table.from_parquet(csv, target="out", length=2)
     assert Table.from_csv(csv, target="out", length=2).rows == 3
+
+
+def test_a_frame_keeps_its_names():
+    """Whatever has columns, and a name: pandas is not asked."""
+    import pandas as pd
+
+    x = pd.DataFrame({"height": [1.0, 2.0, 4.0, 3.0], "7": [3.0, 1.0, 4.0, 1.0], 7.5: [0.0, 1.0, 0.0, 2.0]})
+    y = pd.Series([1.0, 4.0, 2.0, 3.0], name="weight")
+    table = Table(x, y, length=2)
+    assert (table.columns, table.target) == (("height", "7", "7.5"), "weight")
+    assert "columns=('height', '7', '7.5')" in repr(table)
+    assert Table(x, y.rename(None), length=2, columns=["a", "b", "c"]).columns == ("a", "b", "c")
+    assert Table(x, y, length=2, target="goal").target == "goal"
+    assert Table(x.to_numpy(), y.to_numpy(), length=2).target == "y"
+    with pytest.raises(InputError, match="table, column 'height', row 2: expected a number, got nan"):
+        Table(x.assign(height=[1.0, np.nan, 2.0, 3.0]), y, length=2)

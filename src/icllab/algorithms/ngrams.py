@@ -42,7 +42,7 @@ class NGram(AbstractPredictor):
                 distribution.
         """
         if not isinstance(laws, Sequence) or not all(getattr(law, "ndim", 0) == 2 for law in laws):
-            raise expected("distributions", "a sequence of tables, arrays [context, state]", type(laws).__name__)
+            raise expected("distributions", "a sequence of tables, arrays [context, state]", laws)
         if not len(laws):
             raise expected("distributions", "at least one table, that of unigrams", list(laws))
         size = laws[0].shape[-1]

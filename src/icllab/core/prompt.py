@@ -53,6 +53,11 @@ class Prompt(eqx.Module):
         """Which predictions have a target; None: all. Of stacked prompts too."""
         return None
 
+    @property
+    def stack_axes(self) -> int:
+        """Number of leading axes of stacked prompts; 0 for one prompt, and for a kind of prompt that does not know."""
+        return 0
+
     @abc.abstractmethod
     def replaced_after(self, position: int, replacement: "Prompt") -> "Prompt":
         """Everything a prediction at ``position`` may not depend on, taken from ``replacement``."""
@@ -153,13 +158,21 @@ class RegressionPrompt(Prompt):
             if isinstance(getattr(self, name), list | tuple | float | int):
                 raise expected(name, "an array of numbers", kind_of(getattr(self, name)), "jnp.asarray makes one")
         inputs, targets = (getattr(array, "shape", ()) for array in (self.x, self.y))
-        if len(inputs) == len(targets) + 1 and inputs[:-1] != targets:
+        if inputs and inputs[:-1] != targets:
             raise expected("y", f"one target for each input, of shape {inputs[:-1]}", targets)
+        for name, values in (("x", self.x), ("y", self.y)):
+            if isinstance(values, jax.Array | np.ndarray) and not jnp.issubdtype(values.dtype, jnp.inexact):
+                raise expected(name, "floating-point numbers", values.dtype.name, "jnp.asarray(values, float) has them")
 
     @property
     def positions(self) -> int:
         """One per example, the query included."""
         return self.y.shape[-1]
+
+    @property
+    def stack_axes(self) -> int:
+        """Axes before that of the positions."""
+        return len(self.y.shape) - 1
 
     @property
     def dim(self) -> int:
@@ -222,6 +235,11 @@ class TokenPrompt(Prompt):
         """One per token that has a successor."""
         return self.tokens.shape[-1] - 1
 
+    @property
+    def stack_axes(self) -> int:
+        """Axes before that of the tokens."""
+        return len(self.tokens.shape) - 1
+
     def replaced_after(self, position: int, replacement: "TokenPrompt") -> "TokenPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
         """Tokens up to and including ``position`` stay."""
         i = jnp.arange(self.tokens.shape[-1])
@@ -262,6 +280,11 @@ class ItemLabelPrompt(Prompt):
     def positions(self) -> int:
         """One per item, the query included."""
         return self.labels.shape[-1]
+
+    @property
+    def stack_axes(self) -> int:
+        """Axes before that of the items."""
+        return len(self.labels.shape) - 1
 
     @property
     def pairs(self) -> int:

@@ -5,6 +5,7 @@ other. A plain function ``predictor(prompt) -> prediction`` is a predictor too.
 """
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.core.prompt import Prompt
-from icllab.core.views import brief, html_table, one_line
+from icllab.core.views import brief, html_table, module_repr, one_line
 
 Predictor: TypeAlias = Callable[[Any], Array]
 Edit: TypeAlias = Callable[[str, Array], Array]
@@ -28,6 +29,8 @@ class AbstractTask(eqx.Module):
     """
 
     deterministic: ClassVar[bool] = False
+
+    __repr__ = module_repr
 
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Prompt:
@@ -98,10 +101,10 @@ def is_task(value: Any) -> bool:
     return _samples_and_judges(value) and not callable(value)
 
 
-def require_task(task: Any) -> None:
-    """Raise unless ``task`` is an object with methods ``sample`` and ``loss``."""
+def require_task(task: Any, name: str = "task") -> None:
+    """Raise unless ``task`` is an object with methods ``sample`` and ``loss``; ``name`` is the argument's."""
     if not _samples_and_judges(task):
-        raise expected("task", "a task, with methods sample and loss", kind_of(task))
+        raise expected(name, "a task, with methods sample and loss", kind_of(task))
 
 
 class AbstractPredictor(eqx.Module):
@@ -118,9 +121,35 @@ class AbstractPredictor(eqx.Module):
     differentiable: ClassVar[bool] = True
     batched: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("__call__", "trace"):
+            if name in cls.__dict__:
+                setattr(cls, name, _of_one_prompt(cls.__dict__[name]))
+
     @abc.abstractmethod
     def __call__(self, prompt: Any) -> Array:
         """The prediction, leading axis ``position``."""
+
+
+def _of_one_prompt(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that answers one prompt, and refuses stacked prompts and prompts of another kind in one line."""
+
+    @functools.wraps(method)
+    def answered(self: Any, prompt: Any, *arguments: Any, **options: Any) -> Any:
+        if getattr(prompt, "stack_axes", 0) > 0 and not declared(self, "batched"):
+            sizes = jax.tree.leaves(prompt)[0].shape[: prompt.stack_axes]
+            came = f"{kind_of(prompt)} stacked to {sizes}"
+            raise expected("prompt", "one prompt", came, "jax.vmap(predictor)(prompts) answers each")
+        try:
+            return method(self, prompt, *arguments, **options)
+        except AttributeError as error:
+            if error.obj is not prompt:
+                raise
+            requirement = f"a prompt with {error.name!r}, which {type(self).__name__} reads"
+            raise expected("prompt", requirement, kind_of(prompt), "task.sample(key=key) draws one") from error
+
+    return answered
 
 
 class Trace(eqx.Module):

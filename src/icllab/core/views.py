@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from wadler_lindig import TextDoc, pformat
 
 _LONGEST = 200
 
@@ -40,6 +41,30 @@ def fields_repr(self: Any) -> str:
 def fields_html(self: Any) -> str:
     """The ``_repr_html_`` that goes with it."""
     return html_fields(type(self).__name__, _fields(self))
+
+
+def module_repr(self: Any) -> str:
+    """The ``__repr__`` of a module of Equinox that shows the numbers of its arrays, or the first of many."""
+    return pformat(self, width=80, short_arrays=True, custom=_array_doc)
+
+
+def _array_doc(value: Any) -> TextDoc | None:
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return None
+    try:
+        first = [_shortened(number) for number in np.asarray(value).reshape(-1)[:4].tolist()]
+    except Exception:  # a traced array, or one of random keys, has no numbers to show
+        return None
+    if value.ndim == 0:
+        return TextDoc(first[0])
+    if value.ndim == 1 and len(value) <= 4:
+        return TextDoc(f"[{', '.join(first)}]")
+    first = [*first[:3], "..."] if value.size > 3 else first
+    return TextDoc(f"{value.dtype.name}[{','.join(map(str, value.shape))}]({', '.join(first)})")
+
+
+def _shortened(number: Any) -> str:
+    return repr(float(f"{number:.4g}")) if isinstance(number, float) else str(number)
 
 
 def brief(value: Any) -> str:

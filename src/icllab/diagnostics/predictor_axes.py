@@ -5,15 +5,17 @@ predictor, ``predictor`` for several by name, ``member`` with the coordinates ``
 and for the trained members of a run, and also ``step`` for the parameters that a run kept (``run.trajectory``).
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+import jax
 import numpy as np
 import xarray as xr
+from jax.core import Tracer
 
 from icllab.core.errors import IclError, InputError, expected, kind_of, unknown
-from icllab.diagnostics.validate_predictor import validate_predictor
+from icllab.diagnostics.validate_predictor import name_of, validate_predictor
 from icllab.models.pretrained.ignored_fields import ignored_fields
 from icllab.training.ensembles import Ensemble, alone
 from icllab.training.runs import Run, Trajectory
@@ -33,6 +35,8 @@ class PredictorAxes:
     shape: tuple[int, ...]
     # Functions that load one ensemble each, one for each name or step: so that one step at a time is on the device.
     loaders: tuple[Callable[[], Ensemble], ...]
+    warnings: list[str] = field(default_factory=list)  # of the result, which grow while it is measured
+    name: str = ""  # of a single predictor
 
     @classmethod
     def from_predictors(
@@ -47,8 +51,18 @@ class PredictorAxes:
             InputError: The argument is of another kind or holds no predictor, or a predictor cannot answer a prompt, or
                 not in the shape that it declares.
         """
-        if task is not None:
-            predictors = validate_predictor(predictors, task, key=key)
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((predictors, task, key))):
+            raise expected(
+                name, "arrays with values", "traced ones", "call a diagnostic outside of jax.jit and jax.vmap"
+            )
+        if task is None:
+            return cls._of(predictors, name)
+        warnings: list[str] = []
+        axes = cls._of(validate_predictor(predictors, task, key=key, complaints=warnings), name)
+        return replace(axes, warnings=warnings, name=name_of(predictors))
+
+    @classmethod
+    def _of(cls, predictors: Any, name: str) -> "PredictorAxes":
         if isinstance(predictors, Run):
             predictors = predictors.members
         if isinstance(predictors, Ensemble):
@@ -103,14 +117,35 @@ class PredictorAxes:
         arrays = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
         return {name: values.reshape((*self.shape, *values.shape[2:])) for name, values in arrays.items()}
 
+    def by_predictor(self, texts: Sequence[str]) -> list[str]:
+        """Sentences about the predictors, with names: from one text for each, whose sentences a semicolon separates.
+
+        Equal sentences become one.
+        """
+        labels: dict[str, tuple[str, ...]] = {}
+        for index, text in zip(np.ndindex(self.shape), texts, strict=True):
+            for sentence in filter(None, text.split("; ")):
+                labels[sentence] = (*labels.get(sentence, ()), self._label(index))
+        return [f"{_several(names)}{sentence}" for sentence, names in labels.items()]
+
+    def _label(self, index: tuple[int, ...]) -> str:
+        if not self.dims:
+            return f"predictor {self.name!r}" if self.name else ""
+        parts = zip(self.dims, index, strict=True)
+        return ", ".join(f"{dim} {np.asarray(self.coords[dim])[i].item()!r}" for dim, i in parts)
+
     def to_dataset(
         self, arrays: Mapping[str, np.ndarray], coords: Mapping[str, Any] | None = None, **attributes: Any
     ) -> xr.Dataset:
         """The arrays of :meth:`measure` as a Dataset, with further axes given by their coordinates.
 
-        An array has the first of these axes, as many as its number of dimensions requires.
+        An array has the first of these axes, as many as its number of dimensions requires. The attribute ``warnings``
+        has the sentences of the array ``warning``, one or an empty one for each predictor, and all others.
         """
-        coords = coords or {}
+        coords, arrays = coords or {}, dict(arrays)
+        if "warning" in arrays or self.warnings:
+            sentences = self.by_predictor(arrays.pop("warning", np.full(self.shape, "")).ravel().tolist())
+            attributes["warnings"] = [*self.warnings, *sentences, *attributes.get("warnings", ())]
         variables = {name: ((*self.dims, *coords)[: values.ndim], values) for name, values in arrays.items()}
         loaders = self.loaders[:1] if "step" in self.dims else self.loaders  # steps are of one network
         attributes |= ignored_fields([load() for load in loaders])
@@ -140,3 +175,9 @@ def _member_coords(coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _is_predictor(value: Any) -> bool:
     """Whether a value is a function of a prompt; a class is called with other arguments."""
     return callable(value) and not isinstance(value, type)
+
+
+def _several(labels: Sequence[str]) -> str:
+    """Who a sentence is about: at most three labels, and how many more; nothing for a single predictor."""
+    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+    return f"{'; '.join(labels[:3])}{more}: " if labels[0] else ""

@@ -17,7 +17,7 @@ import numpy as np
 from jax.errors import JAXTypeError
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import IclError, InputError, expected, require_key
+from icllab.core.errors import IclError, InputError, ResultWarning, expected, require_key
 from icllab.core.protocols import AbstractPredictor, AbstractTask, Predictor, answer_single, declared, require_task
 from icllab.diagnostics.causality import Examination, examine
 from icllab.models.pytorch import FromTorch, is_torch_module
@@ -38,7 +38,7 @@ class OnHost:
         self.function = function
         self.positions: Literal["every", "last"] = declared(function, "positions")
         self.batched: bool = declared(function, "batched")
-        self.__name__ = _name(function)
+        self.__name__ = name_of(function)
 
     def __call__(self, prompt: Any) -> Array:
         """The function's answer, as an array of JAX."""
@@ -53,7 +53,9 @@ class OnHost:
         return jnp.asarray(np.asarray(answer, np.float64), float)
 
 
-def validate_predictor(predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, level: int = 5) -> Any:
+def validate_predictor(
+    predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, complaints: list[str] | None = None
+) -> Any:
     """Return the predictors, with each of the user's own in a form that can be called.
 
     One member of an ensemble is called. A predictor that sees its target or later entries causes a warning, and so does
@@ -63,28 +65,37 @@ def validate_predictor(predictors: Any, task: AbstractTask, *, key: PRNGKeyArray
         predictors: Predictors of any of the kinds that a diagnostic takes.
         task: Task that samples the prompts.
         key: Key of two prompts.
-        level: Number of calls from the warning up to the user's.
+        complaints: List that takes the warnings, for the result of a diagnostic; None: they are issued.
 
     Raises:
         InputError: A predictor cannot answer a prompt of the task.
     """
     require_key(key)
+    warned: list[str] = [] if complaints is None else complaints
+    usable = _validated(predictors, task, key, warned)
+    if complaints is None:
+        for text in warned:
+            warnings.warn(text, ResultWarning, stacklevel=2)
+    return usable
+
+
+def _validated(predictors: Any, task: AbstractTask, key: PRNGKeyArray, warned: list[str]) -> Any:
     if isinstance(predictors, Mapping):
         usable = dict(predictors)
         for name, predictor in predictors.items():
             if callable(predictor):
-                usable[name] = _validate(str(name), predictor, task, key, level)
+                usable[name] = _validate(str(name), predictor, task, key, warned)
         return usable
     if isinstance(predictors, Run | Ensemble | Trajectory):
         member: Any = _member(predictors)
         if getattr(member, "batched", False):
-            raise expected("predictors", "members that answer one prompt at a time", _name(member))
+            raise expected("predictors", "members that answer one prompt at a time", name_of(member))
         if callable(member):
-            _validate(_name(member), member, task, key, level)
+            _validate(name_of(member), member, task, key, warned)
         return predictors
     if not callable(predictors) or isinstance(predictors, type):
         return predictors
-    return _validate(_name(predictors), predictors, task, key, level)
+    return _validate(name_of(predictors), predictors, task, key, warned)
 
 
 def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray) -> None:
@@ -107,9 +118,9 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
     if not callable(predictor) or isinstance(predictor, type):
         came = predictor.__name__ if isinstance(predictor, type) else type(predictor).__name__
         raise expected("predictor", "one function of a prompt", came)
-    _, examination = _examine(_name(predictor), predictor, task, key)
+    _, examination = _examine(name_of(predictor), predictor, task, key)
     if complaint := examination.complaint:
-        raise InputError(f"predictor: expected a causal predictor, got {_name(predictor)}, which {complaint}")
+        raise InputError(f"predictor: expected a causal predictor, got {name_of(predictor)}, which {complaint}")
 
 
 class Unstacked(AbstractPredictor):
@@ -132,13 +143,13 @@ class Unstacked(AbstractPredictor):
         return answer_single(self.predictor, prompt)
 
 
-def _validate(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray, level: int) -> Any:
+def _validate(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray, warned: list[str]) -> Any:
     of_library = _home(predictor).startswith("icllab.") and not any(map(_holds_user_code, _parts(predictor)))
     if isinstance(predictor, type) or of_library:
         return predictor
     variant, examination = _examine(name, predictor, task, key)
     if complaint := examination.complaint:
-        warnings.warn(f"predictor {name!r} {complaint}: its numbers say nothing", stacklevel=level)
+        warned.append(f"predictor {name!r} {complaint}: its numbers say nothing")
     return Unstacked(variant) if declared(variant, "batched") and declared(variant, "traceable") else variant
 
 
@@ -202,5 +213,6 @@ def _home(predictor: Any) -> str:
     return getattr(kind, "__module__", None) or ""
 
 
-def _name(predictor: Any) -> str:
+def name_of(predictor: Any) -> str:
+    """Name of a predictor in messages: its own, or that of its class."""
     return getattr(predictor, "__name__", None) or type(predictor).__name__

@@ -3,6 +3,7 @@
 from numbers import Real
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -41,11 +42,12 @@ def require_sizes(task: AbstractTask, *names: str) -> None:
 
 def real(name: str, value: Any) -> Array:
     """``value`` as an array of its own type; anything but real numbers raises."""
+    if any(isinstance(leaf, str | bytes) for leaf in jax.tree.leaves(value)):  # NumPy takes some for types
+        raise expected(name, "real numbers", value)
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError):
-        came = value if isinstance(value, str) else type(value).__name__
-        raise expected(name, "real numbers", came) from None
+        raise expected(name, "real numbers", type(value).__name__) from None
     if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise expected(name, "real numbers", f"numbers of type {array.dtype.name}")
     return array

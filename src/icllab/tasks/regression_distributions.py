@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from icllab.core.covariances import require_covariance
 from icllab.core.domains import NON_NEGATIVE, Domain
 from icllab.core.errors import expected, require_instance, require_integer, require_key, require_known
+from icllab.core.views import module_repr
 from icllab.tasks.regression import real
 
 Covariance: TypeAlias = Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -42,6 +43,8 @@ def root_times(covariance: Covariance, vector: Float[Array, " dim"]) -> Float[Ar
 
 class AbstractVectors(eqx.Module):
     """A distribution of vectors."""
+
+    __repr__ = module_repr
 
     @abc.abstractmethod
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -254,6 +257,7 @@ class WeightPool(AbstractWeights):
     @eqx.filter_jit
     def init(cls, distribution: GaussianWeights, size: int, dim: int, *, key: PRNGKeyArray) -> "WeightPool":
         """A pool of ``size`` independent draws of ``distribution``."""
+        require_instance("distribution", distribution, AbstractVectors, "one such as GaussianWeights(1.0)")
         require_integer("size", size)
         require_integer("dim", dim)
         require_key(key)

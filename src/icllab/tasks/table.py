@@ -6,13 +6,14 @@ predictor that needs them scaled is wrapped in :class:`~icllab.tasks.scaling.Sta
 examples before the query alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Real
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import RegressionPrompt
@@ -60,19 +61,21 @@ class Table(AbstractRegression):
 
     def __init__(
         self,
-        x: Real[Array | np.ndarray, "row column"],
-        y: Real[Array | np.ndarray, " row"],
+        x: Any,
+        y: Any,
         *,
         length: int,
         columns: Sequence[str] | None = None,
-        target: str = "y",
+        target: str | None = None,
     ) -> None:
-        """From arrays; values are held in JAX's default floating-point type.
+        """From arrays of real numbers [row, column] and [row], or a DataFrame and a Series.
+
+        Values are held in JAX's default floating-point type.
 
         Values are finite and none is masked, integers are those that float64 holds, the type of the arrays resolves
         half the standard deviation of each column, the target is not constant, the columns have different names, and
-        ``length`` is at least 0 and less than the number of rows: else there is an ``InputError``. The columns are
-        called ``x0``, ``x1``, ... by default.
+        ``length`` is at least 0 and less than the number of rows: else there is an ``InputError``. By default the
+        columns and the target have the names of a DataFrame and of a Series, and else ``x0``, ``x1``, ... and ``y``.
         """
         require_integer("length", length, least=0)
         for name, values, axes in (("x", x, 2), ("y", y, 1)):
@@ -84,10 +87,17 @@ class Table(AbstractRegression):
                 came = f"{array.dtype.name} of shape {array.shape}"
                 raise expected(name, f"real numbers with {axes} {'axes' if axes > 1 else 'axis'}", came)
         inputs, targets = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        if not len(inputs):
+            raise expected("x", "at least two rows", f"an array of shape {inputs.shape}")
         if len(inputs) != len(targets):
             raise expected("x and y", "as many rows in both", f"{len(inputs)} and {len(targets)}")
-        self.columns = tuple(f"x{i}" for i in range(inputs.shape[1])) if columns is None else tuple(columns)
-        self.target, self.length = target, length
+        if isinstance(columns, str) or not isinstance(columns, Iterable | None):
+            raise expected("columns", "a sequence of names", columns)
+        numbered = [f"x{i}" for i in range(inputs.shape[1])]
+        # A DataFrame knows its columns, and a Series its name: pandas is not needed to ask for them.
+        names = getattr(x, "columns", numbered) if columns is None else columns
+        self.columns, self.length = tuple(map(str, names)), length
+        self.target = str(target if target is not None else "y" if getattr(y, "name", None) is None else y.name)
         if len(self.columns) != inputs.shape[1] or not self.columns:
             raise expected("columns", f"one name for each of {inputs.shape[1]} columns, at least one", self.columns)
         if len(set(self.columns)) < len(self.columns):
@@ -95,12 +105,12 @@ class Table(AbstractRegression):
         if not length < len(targets):
             raise expected("length", f"an integer from 0 to {len(targets) - 1}, one less than there are rows", length)
         for name, column, values in zip(
-            (*self.columns, target), (*inputs.T, targets), (*np.asarray(x).T, y), strict=True
+            (*self.columns, self.target), (*inputs.T, targets), (*np.asarray(x).T, y), strict=True
         ):
             table_files.require_finite("table", name, column)
             _require_resolved(f"table, column {name!r}", column, np.asarray(values))
         if not targets.max() > targets.min():
-            raise expected(f"target {target!r}", "values that differ between rows", float(targets[0]))
+            raise expected(f"target {self.target!r}", "values that differ between rows", float(targets[0]))
         self.zeros, self.scales = zip(*map(_place, (*inputs.T, targets)), strict=True)
         inputs = (inputs - self.zeros[:-1]) / self.scales[:-1]
         targets = (targets - self.zeros[-1]) / self.scales[-1]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from icllab.core.errors import EnvironmentFault, InputError, expected, install_command, unknown
+from icllab.core.errors import EnvironmentFault, InputError, expected, install_command, require_path, unknown
 
 Place: TypeAlias = str | PathLike[str]
 Chosen: TypeAlias = Sequence[str | int] | None
@@ -85,6 +85,7 @@ def read_parquet(path: Place) -> Columns:
 
 
 def _require_file(path: Place) -> None:
+    require_path("path", path)
     if not Path(path).is_file():
         raise expected("path", "a file that exists", fspath(path))
 

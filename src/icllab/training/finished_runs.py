@@ -72,6 +72,9 @@ def load(store: str | Path, predictor: Any = None) -> Run:
     checkpoints, path = Checkpoints(store), Path(store) / _FILE
     if not path.is_file():
         steps = checkpoints.steps()
+        if not steps and not (str(store) and Path(store).is_dir()):
+            came = "a file" if str(store) and Path(store).is_file() else str(store)
+            raise expected("store", "the folder of a training run", came, "icl.fit(..., store=folder) makes one")
         state = f"one that stands at {steps[-1]} steps" if steps else "none"
         raise expected(str(store), "a finished training run", state, "icl.fit with this store makes or finishes it")
     header, arrays = unpacked(path)

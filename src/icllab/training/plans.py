@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import InputError, expected
 from icllab.training.ensembles import Ensemble
 from icllab.training.loop import Constants, Program
 from icllab.training.records import Record
@@ -123,11 +123,17 @@ def _mask(predictors: Any, trainable: Callable[[Any], Any] | None) -> Any:
     if not callable(trainable):
         hint = "lambda predictor: predictor.embedding is one"
         raise expected("trainable", "a function of the predictor, as in equinox.tree_at", trainable, hint)
+    requirement, hint = "parts of the predictor, as in equinox.tree_at", "lambda predictor: predictor.embedding is one"
     try:
+        # Of leaves that are all different objects, so that a constant such as False is not taken for a part.
+        parts = jax.tree.leaves(trainable(jax.tree.map(lambda _: object(), predictors)))
+        if any(type(part) is not object for part in parts) or not parts:
+            raise expected("trainable", requirement, f"a function that returns {parts[:1] or 'nothing'}", hint)
         return eqx.tree_at(trainable, jax.tree.map(lambda _: False, predictors), trainable(floats))
-    except (AttributeError, ValueError) as error:
-        reason = str(error).split("\n")[0]
-        raise expected("trainable", "parts of the predictor, as in equinox.tree_at", reason) from error
+    except (AttributeError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise expected("trainable", requirement, str(error).split("\n")[0], hint) from error
 
 
 @eqx.filter_jit

@@ -20,6 +20,7 @@ from icllab.models.networks.embedding import Tokens
 from icllab.training.ensembles import Ensemble, alone
 
 LARGEST, LIMIT = 10, 0.1  # number of largest terms, and the share of a mean from which they cause a warning
+MOST = 2**31 - 1
 LOGITS = 2**25  # most logits in memory at once, of prompts of token ids: 128 MiB in float32
 
 
@@ -65,15 +66,20 @@ def answers(
     return np.concatenate([_answer_block(question, predictor, task, batch, count) for batch, count in blocks], axis=-2)
 
 
-def sample_prompts(task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block: int = 256) -> Any:
-    """Sample the prompts that :func:`answers` uses under the same key, stacked on a leading axis."""
+def sample_prompts(
+    task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block: int = 256, first: int | None = None
+) -> Any:
+    """Sample the prompts that :func:`answers` uses under the same key, or the ``first`` of them, stacked."""
     keys = _prompt_keys(key, prompts)
-    parts = [_prompts(task, keys[rows]) for rows, _ in _blocks(prompts, block)]
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:prompts], *parts)
+    count = prompts if first is None else min(first, prompts)
+    parts = [_prompts(task, keys[rows]) for rows, _ in _blocks(count, block)]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:count], *parts)
 
 
 def _prompt_keys(key: PRNGKeyArray, prompts: int) -> Key[Array, " prompt"]:
     """One key for each prompt; a clone, since all predictors answer the same prompts."""
+    if prompts > MOST:
+        raise expected("prompts", f"an integer of at most {MOST}", prompts)
     return jax.random.split(jax.random.clone(key), prompts)
 
 
@@ -101,7 +107,8 @@ def of_targets(
     total, count = len(scored), scored.sum(0)
     mean = np.where(scored, samples, 0).sum(-2, keepdims=True) / np.where(count > 0, count, np.nan)
     factor = np.sqrt(total * (total - 1) / np.maximum(count * (count - 1), 1)) * (count > 1)
-    return mean + np.where(scored, samples - mean, 0) * factor
+    with np.errstate(invalid="ignore"):
+        return mean + np.where(scored, samples - mean, 0) * factor
 
 
 def require_unmasked(name: str, prompts: Any) -> None:
@@ -141,7 +148,8 @@ def _answered(network: Any, prompt: Any, stacked: bool) -> Array:
 
 def mean_over_prompts(samples: Float[np.ndarray, "prompt *rest"]) -> tuple[np.ndarray, np.ndarray]:
     """The mean over prompts and its standard error; NaN in one prompt makes both NaN."""
-    return np.asarray(samples.mean(0)), np.asarray(samples.std(0, ddof=1) / np.sqrt(len(samples)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(samples.mean(0)), np.asarray(samples.std(0, ddof=1) / np.sqrt(len(samples)))
 
 
 def means_and_errors(samples: Mapping[str, Float[np.ndarray, "prompt *rest"]]) -> dict[str, np.ndarray]:
@@ -174,8 +182,8 @@ def heaviest_share(terms: Float[np.ndarray, "prompt *rest"], *, largest: int = L
 
 
 def heavy_tail_warning(what: str, share: float, prompts: int) -> str:
-    """A warning if the largest terms carry more than a tenth, else an empty string."""
-    if not share > LIMIT:
+    """A warning if the largest terms of more than ten prompts carry more than a tenth, else an empty string."""
+    if not share > LIMIT or prompts <= LARGEST:
         return ""
     return f"{LARGEST} of {prompts} prompts carry {share:.0%} of {what}: take more prompts, and do not trust its error"
 

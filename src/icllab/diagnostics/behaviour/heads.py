@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from icllab.core.errors import expected, require_key
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractTask, Trace, require_task
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, require_unmasked
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.models.interventions.edits import AbstractEdited
@@ -136,6 +137,7 @@ def _scores(pattern: "_Pattern", prompt: Any) -> Float[Array, "head score"]:
     return jnp.stack(scores, axis=1)
 
 
+@warns("head scores")
 def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 256) -> xr.Dataset:
     r"""Previous-token, prefix-matching, induction and duplicate-token scores of every head of a model.
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, require_integer
 from icllab.core.protocols import AbstractTask, declared, require_task
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.predictor_axes import PredictorAxes
@@ -21,6 +22,7 @@ from icllab.training.streams import losses_at
 CLEAR = 3.0  # smallest squared gradient that has shares, in standard errors
 
 
+@warns("gradient shares")
 def gradient_shares(
     predictors: Any,
     task: AbstractTask,

@@ -10,10 +10,12 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from icllab.core.domains import Domain
 from icllab.core.errors import expected
 from icllab.core.progress import shown, stage
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, require_task
+from icllab.core.result_warnings import warns
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
@@ -25,6 +27,7 @@ from icllab.diagnostics.behaviour.answers import (
     sampled_targets,
 )
 from icllab.diagnostics.behaviour.item_label_heads import context_labels
+from icllab.diagnostics.behaviour.loss_warnings import LossUnits, infinite_answers
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.training.ensembles import Ensemble, alone
@@ -59,6 +62,7 @@ class ContextAccuracy(Question):
         return jnp.where(jnp.isfinite(whole), jnp.concatenate(measures), jnp.nan)
 
 
+@warns("mean loss", "loss_mean", "loss_mean_error")
 def per_length(
     predictors: Any,
     task: AbstractTask,
@@ -97,7 +101,10 @@ def per_length(
         ``standard_error`` over ``position``; ``loss_sum`` and ``loss_mean``, each with an ``_error``, NaN unless every
         position of nonzero weight is answered. With ``against`` also ``difference`` over ``position`` and
         ``difference_mean``: the loss minus that of ``against``, prompt by prompt, each with an ``_error``. Of prompts
-        with a mask, means and errors over those that have a target at a position, and their number, ``targets``.
+        with a mask, means and errors over those that have a target at a position, and their number, ``targets``. The
+        attribute ``warnings`` names predictors whose losses are not finite, whose means few prompts carry
+        (:func:`~icllab.diagnostics.behaviour.loss_warnings.loss_warnings`), or whose answers seem to have other units
+        than the targets (:func:`~icllab.diagnostics.behaviour.loss_warnings.unit_warnings`).
 
     Raises:
         InputError: There is no predictor or fewer than two prompts, ``against`` is unknown, or ``counts`` does not have
@@ -109,30 +116,46 @@ def per_length(
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
 
-    def losses(members: Ensemble) -> Float[np.ndarray, "member prompt position"]:
+    places, units = (
+        [f"position {i}" for i in range(positions)],
+        LossUnits.of_task(task, key=key, prompts=prompts, block=block),
+    )
+
+    def losses(members: Ensemble) -> tuple[Float[np.ndarray, "member prompt position"], list[str]]:
         available = answers(EveryPosition(), members, task, key=key, prompts=prompts, block=block)
-        return of_targets(_pad_positions(available, positions), scored)
+        count = available.shape[2]
+        targets = None if scored is None else scored[:, -count:]
+        notes = units.warnings(members, available, places[-count:], targets)
+        return of_targets(_pad_positions(available, positions), scored), notes
 
     weights, scored = counts_of(positions, counts), sampled_targets(task, key=key, prompts=prompts, block=block)
     total = weights.sum()
     reference = None if against is None else _reference(against, axes, task, key)
 
     reference_losses: np.ndarray | None = None
+    reference_notes: list[str] = []
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        member_losses = reference_losses if members is reference and reference_losses is not None else losses(members)
+        if members is reference and reference_losses is not None:
+            member_losses, notes = reference_losses, reference_notes
+        else:
+            member_losses, notes = losses(members)
         loss_sum = _weighted_sum(member_losses, weights)
         row = {"loss": member_losses, "loss_sum": loss_sum, "loss_mean": loss_sum / total}
         if reference_losses is not None:
             differences = member_losses - reference_losses
             row |= {"difference": differences, "difference_mean": _weighted_sum(differences, weights) / total}
         statistics = means_and_errors({quantity: samples.swapaxes(0, 1) for quantity, samples in row.items()})
-        return {"standard_error" if name == "loss_error" else name: values for name, values in statistics.items()}
+        row = {"standard_error" if name == "loss_error" else name: values for name, values in statistics.items()}
+        return row | {"warning": np.array(notes)}
 
     with shown("losses", progress):
         stage("", prompts * (math.prod(axes.shape) + (reference is not None)), "prompts")
-        reference_losses = None if reference is None else losses(reference)
+        if reference is not None:
+            reference_losses, reference_notes = losses(reference)
         arrays = axes.measure(measure)
+    if reference_notes and not isinstance(against, str):
+        axes.warnings.extend(f"against: {note}" for note in reference_notes if note)
     statistics = axes.to_dataset(arrays, {"position": np.arange(positions)}, prompts=prompts)
     if scored is not None:
         statistics = _with_targets(statistics, scored.sum(0), weights)
@@ -142,6 +165,7 @@ def per_length(
     return statistics.assign_attrs(against=label)
 
 
+@warns("accuracy")
 def accuracy(
     predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024, block: int = 256
 ) -> xr.Dataset:
@@ -174,13 +198,17 @@ def accuracy(
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         hits = answers(Accuracy(), members, task, key=key, prompts=prompts, block=block)
         mean, error = mean_over_prompts(of_targets(_pad_positions(hits, positions), scored).swapaxes(0, 1))
-        return {"accuracy": mean, "accuracy_error": error}
+        count = hits.shape[2]
+        targets, places = None if scored is None else scored[:, -count:], [f"position {i}" for i in range(positions)]
+        notes = [infinite_answers(rows, places[-count:], targets, "the largest logit") for rows in hits]
+        return {"accuracy": mean, "accuracy_error": error, "warning": np.array(notes)}
 
     scored = sampled_targets(task, key=key, prompts=prompts, block=block)
     accuracies = axes.to_dataset(axes.measure(measure), {"position": np.arange(positions)}, prompts=prompts)
     return accuracies if scored is None else _with_targets(accuracies, scored.sum(0), np.ones(positions))
 
 
+@warns("context accuracy")
 def context_accuracy(predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: int = 1024) -> xr.Dataset:
     r"""Accuracy and probability of the query's label, over all labels, among the context's, and outside of them.
 
@@ -202,9 +230,11 @@ def context_accuracy(predictors: Any, task: AbstractTask, *, key: PRNGKeyArray, 
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         values = answers(ContextAccuracy(), members, task, key=key, prompts=prompts)
+        notes = [infinite_answers(rows[:, :1], ["the last position"], what="the largest logit") for rows in values]
         values = np.where(np.isnan(values[..., :1]).any(axis=1, keepdims=True), np.nan, values)  # a NaN is no answer
         statistics = zip(("", "_error"), mean_and_error(values, axis=1), strict=True)
-        return {f"{name}{end}": part[:, i] for end, part in statistics for i, name in enumerate(AMONG)}
+        row = {f"{name}{end}": part[:, i] for end, part in statistics for i, name in enumerate(AMONG)}
+        return row | {"warning": np.array(notes)}
 
     return axes.to_dataset(axes.measure(measure), prompts=prompts)
 
@@ -237,7 +267,7 @@ def _reference(against: Any, axes: PredictorAxes, task: AbstractTask, key: PRNGK
     if not callable(against) or isinstance(against, type):
         came = against.__name__ if isinstance(against, type) else type(against).__name__
         raise expected("against", "a predictor, or the name of one", came)
-    return alone(validate_predictor(against, task, key=key))
+    return alone(validate_predictor(against, task, key=key, complaints=axes.warnings))
 
 
 def _weighted_sum(
@@ -249,7 +279,8 @@ def _weighted_sum(
 
 def counts_of(positions: int, counts: Sequence[float] | None) -> Float[np.ndarray, " position"]:
     """Weights of the lengths: ``counts``, or 1 each."""
-    weights = np.ones(positions) if counts is None else np.asarray(counts, np.float64)
+    text = f"{positions} finite numbers of at least 0, one for each length, not all 0"
+    weights = np.ones(positions) if counts is None else Domain(least=0, text=text).read("counts", counts)
     if weights.shape != (positions,) or not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
-        raise expected("counts", f"{positions} finite numbers of at least 0, one for each length, not all 0", counts)
+        raise expected("counts", text, counts)
     return weights

@@ -13,10 +13,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.domains import Domain
+from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_task
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, sampled_targets
+from icllab.diagnostics.behaviour.loss_warnings import LossUnits
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.training.ensembles import Ensemble
 
@@ -42,6 +45,7 @@ class EarlyLateAlone(Question):
         return jnp.stack([losses[self.early], losses[self.late], without_context])
 
 
+@warns("benefit of context", "context_benefit", "context_benefit_error")
 def icl_scores(
     predictors: Any,
     task: AbstractTask,
@@ -91,18 +95,19 @@ def icl_scores(
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     length: int = jax.eval_shape(lambda k: task.sample(key=k), key).length
     late_position: int = length if late is None else late
+    require_integer("prompts", prompts, least=2)
+    Domain(int, 1, most=length, text=f"a position from 1 to {length}, the last").require("late", late_position)
     early_position: int = late_position // 10 if early is None else early
-    if not 0 < late_position <= length:
-        raise expected("late", f"a position from 1 to {length}, the last", late_position)
-    if not 0 <= early_position < late_position:
-        raise expected("early", f"a position from 0 to {late_position - 1}, before the late one", early_position)
-    if not 1 <= size <= late_position:
-        raise expected("size", f"an integer from 1 to {late_position}, so that some context is taken away", size)
+    text = f"a position from 0 to {late_position - 1}, before the late one"
+    Domain(int, 0, most=late_position - 1, text=text).require("early", early_position)
+    text = f"an integer from 1 to {late_position}, so that some context is taken away"
+    Domain(int, 1, most=late_position, text=text).require("size", size)
     question = EarlyLateAlone(early_position, late_position, size)
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
         losses = answers(question, members, task, key=key, prompts=prompts, block=block)
         losses = losses if scored is None else losses[:, scored[:, late_position]]
+        notes = units.warnings(members, losses, places)
         before, after, without_context = np.moveaxis(losses, 2, 0)
         benefits = without_context - after
         # A tie counts a half; sign(NaN) is NaN, so that a prompt without an answer does not count as a tie.
@@ -110,8 +115,15 @@ def icl_scores(
         samples = {"early_minus_late": before - after, "win_rate": wins, "context_benefit": benefits}
         scores = means_and_errors({name: values.T for name, values in samples.items()})
         smoothed_rate = (scores["win_rate"] * count + 1) / (count + 2)
-        return scores | {"win_rate_error": np.sqrt(smoothed_rate * (1 - smoothed_rate) / count)}
+        win_rate_error = np.sqrt(smoothed_rate * (1 - smoothed_rate) / count)
+        return scores | {"win_rate_error": win_rate_error, "warning": np.array(notes)}
 
+    places = [
+        f"early position {early_position}",
+        f"position {late_position}",
+        f"position {late_position} without its context",
+    ]
+    units = LossUnits.of_task(task, key=key, prompts=prompts, block=block)
     scored = sampled_targets(task, key=key, prompts=prompts, block=block)
     count = prompts if scored is None else int(scored[:, late_position].sum())
     if count < 2:

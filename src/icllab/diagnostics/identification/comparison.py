@@ -13,7 +13,9 @@ from icllab.core.errors import InputError, expected, require_integer, require_ke
 from icllab.core.progress import shown, stage
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractTask, Predictor, require_task
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.behaviour.answers import heaviest_share, heavy_tail_warning, sample_prompts
+from icllab.diagnostics.behaviour.loss_warnings import LossUnits
 from icllab.diagnostics.identification import verdicts
 from icllab.diagnostics.identification.candidates import FittedParameters, fit_candidate, fitted_parameters
 from icllab.diagnostics.identification.responses import (
@@ -24,6 +26,7 @@ from icllab.diagnostics.identification.responses import (
     require_compared,
     responses,
 )
+from icllab.diagnostics.identification.summaries import Identification, summary
 from icllab.diagnostics.identification.token_distances import require_traceable, token_distances
 from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unexplained, VerdictRule
 from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
@@ -34,6 +37,7 @@ from icllab.training.ensembles import Ensemble
 from icllab.training.streams import Positions
 
 
+@warns("identification")
 def identify(
     predictor_or_run: Any,
     rivals: Mapping[str, Predictor],
@@ -97,7 +101,11 @@ def identify(
         verdict refers to; ``fitted_parameters``, their number, and ``fitted_values``, as JSON; ``heaviest``, the share
         of the difference that ten prompts carry. For the network, ``verdict``, ``baseline_explained``, the fraction of
         its mean square that the baselines explain, and ``warning``. Of token ids, the fraction is that of its mean
-        divergence from the uniform distribution, and the published measures are NaN.
+        divergence from the uniform distribution. A measure that no candidate has, such as those of input gradients
+        and weights of token ids, of a predictor that is not differentiable, or without a construction, is absent.
+
+        ``verdict`` is the first variable. The attribute ``summary`` is a sentence with the verdict and what the nearest
+        candidates leave; it stands first where the Dataset is shown. ``warnings`` has the sentences of ``warning``.
 
     Raises:
         InputError: There are no candidates, prompts are of another kind, or an argument is out of range.
@@ -109,8 +117,13 @@ def identify(
     require_key(key)
     rule = VerdictRule(resolution=None) if rule is None else rule
     _require(rivals, prompts, fitting, rule)
+    require_integer("block", block)
+    if fitted is not None and not isinstance(fitted, Mapping):
+        raise expected("fitted", "a mapping of names to sequences of attributes", fitted, "{'ridge': ['ridge']} is one")
+    if fit_on is not None:
+        require_task(fit_on, "fit_on")
     axes = PredictorAxes.from_predictors(predictor_or_run, "predictor_or_run", task=task, key=key)
-    candidates, names = validate_predictor(rivals, task, key=key, level=4), tuple(rivals)
+    candidates, names = validate_predictor(rivals, task, key=key, complaints=axes.warnings), tuple(rivals)
     fit_task = task if fit_on is None else fit_on
     at, fit_at = compared_positions(task, positions, key), compared_positions(fit_task, positions, key)
     of_tokens = isinstance(jax.eval_shape(lambda k: task.sample(key=k), key), TokenPrompt)
@@ -129,6 +142,7 @@ def identify(
     def respond(predictor: Predictor) -> Responses:
         return responses(predictor, task, to_judge, positions=at, block=block)
 
+    units = LossUnits.of_prompts(task, to_judge)
     seed = np.asarray(jax.random.key_data(of_bootstrap)).ravel().tolist()
     weights = verdicts.resamplings(prompts, resamples=rule.resamples, seed=seed)
     fixed_responses: dict[str, Responses] = {}
@@ -143,7 +157,9 @@ def identify(
             came = f"{failures} of {test_data.values[..., 0].size} prompts without"
             raise expected("predictor_or_run", "finite answers", came)
         rows = [judge_network(members.member(i), fit_data.member(i), test_data.member(i)) for i in range(members.size)]
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        pairs = zip(arrays["warning"].tolist(), units.mismatches(members, block=block), strict=True)
+        return arrays | {"warning": np.array(["; ".join(filter(None, pair)) for pair in pairs])}
 
     def judge_network(network: Predictor, fit_data: Responses, test_data: Responses) -> dict[str, np.ndarray]:
         replies, fitted_values, nearest = dict(fixed_responses), {}, dict(candidates)
@@ -172,23 +188,28 @@ def identify(
     def judge_tokens(network: Predictor) -> dict[str, np.ndarray]:
         order = tuple(candidates.values())
         measured = token_distances(network, order, task, to_judge, at, to_fit=(to_fit, fit_at), block=block)
-        nothing, none = np.full(len(names), np.nan), np.zeros(len(names), int)
         row = judged(measured.evidence, measured.from_uniform)
-        row |= dict.fromkeys(("mean_difference", "cosine", "gradient_difference", "weight_distance"), nothing)
-        return row | {"fitted_parameters": none, "fitted_values": np.full(len(names), "{}")}
+        nothing_fitted = {"fitted_parameters": np.zeros(len(names), int), "fitted_values": np.full(len(names), "{}")}
+        return row | nothing_fitted
 
     with shown("identification", progress):
         stage("", None, "prompts")
         if not of_tokens:
             fixed_responses |= {name: respond(r) for name, r in candidates.items() if name not in parameters}
         arrays = axes.measure(judge)
+    arrays = {name: arrays[name] for name in ("verdict", *arrays) if not _is_absent(name, arrays[name])}
     variables = {name: ((*axes.dims, *_axes_of(name)), values) for name, values in arrays.items()}
     coords = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
-    attributes = {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()
+    fractions, among = (arrays[name].reshape(-1, len(names)) for name in ("fraction_unexplained", "among"))
+    attributes = {
+        "summary": summary(arrays["verdict"].ravel().tolist(), fractions, among, names, rule.tolerance),
+        "warnings": axes.warnings + axes.by_predictor(arrays["warning"].ravel().tolist()),
+    }
+    attributes |= {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()
     if rule.resolution is None:
         attributes["resolution"] = "that of the intervals"
     attributes |= ignored_fields(predictor_or_run, rivals)
-    return xr.Dataset(variables, coords=dict(axes.coords) | coords, attrs=attributes)
+    return Identification(variables, coords=dict(axes.coords) | coords, attrs=attributes)
 
 
 def _require(candidates: Any, prompts: int, fitting: int, rule: Any) -> None:
@@ -324,3 +345,9 @@ def _axes_of(name: str) -> tuple[str, ...]:
     if name == "mutual":
         return ("candidate", "other_candidate")
     return ("candidate", "bound") if name.endswith("_interval") else ("candidate",)
+
+
+def _is_absent(name: str, values: np.ndarray) -> bool:
+    """Check that a measure, which some predictors lack, is available for none."""
+    optional = ("input_gradient_discrepancy", "cosine", "gradient_difference", "weight_distance")
+    return name.startswith(optional) and bool(np.isnan(values).all())

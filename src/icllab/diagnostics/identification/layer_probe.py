@@ -22,6 +22,7 @@ from icllab.algorithms.functional import FunctionalDescent
 from icllab.core.errors import expected, require_key
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractTask, Predictor, declared, require_task
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.behaviour.answers import Question, answers_to, require_unmasked, sample_prompts
 from icllab.diagnostics.identification.verdicts import resamplings
 from icllab.diagnostics.predictor_axes import PredictorAxes
@@ -79,6 +80,7 @@ class Targets(Question):
         return jnp.append(jax.vmap(answer_at)(places, prompt.x[:-1]), predictor(prompt)[-1])
 
 
+@warns("probe layers")
 def probe_layers(
     model: Any,
     algorithm: Any,
@@ -130,7 +132,7 @@ def probe_layers(
     require_key(key)
     axes, models = PredictorAxes.from_predictors(model, "model"), _models(algorithm)
     named_models = {f"algorithm[{i}]": predictor for i, predictor in enumerate(models)}
-    models = list(validate_predictor(named_models, task, key=key, level=4).values())
+    models = list(validate_predictor(named_models, task, key=key, complaints=axes.warnings).values())
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
     test_sample = _Sample(models, task, of_judgement, prompts, block)
     fit_sample = _Sample(models, task, of_fit, fitting, block)

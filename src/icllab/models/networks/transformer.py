@@ -255,7 +255,7 @@ class Transformer(AbstractModel):
             InputError: A name is unknown, or the widths do not fit.
         """
         require_integer("layers", layers)
-        blocks = [block] * layers if isinstance(block, BlockOptions) else list(block)
+        blocks = list(block) if isinstance(block, Sequence) else [block] * layers
         for options in blocks:
             require_instance(
                 "block", options, BlockOptions, "options such as BlockOptions(heads=2, mlp=(64,), norm='pre')"
