@@ -5,7 +5,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icllab.cli.reports import STYLES, Report, lines
+from icllab.cli.reports import STYLES, Report, lines, typeset
 from icllab.core.errors import InputError, expected
 from icllab.core.files import disk_faults, write_atomically
 from icllab.lab import certificate, verification
@@ -40,10 +40,8 @@ def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims:
     verdict, notes = content["verdict"], [*content["notes"], *faults]
 
     def plain(console: "Console") -> None:
-        from rich.text import Text
-
         texts = (f"{claim}  ", (verdict, STYLES[verdict]), f"  {worded(content['counts'])}")
-        console.print(Text.assemble(*texts), soft_wrap=True)
+        console.print(typeset(*texts), soft_wrap=True)
         lines(console, [*[("certificate", file) for file in files], *[("note", note) for note in notes]])
 
     data = {name: content[name] for name in ("claim", "size", "origin", "verdict", "counts", "digest")}

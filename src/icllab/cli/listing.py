@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icllab.cli.reports import STYLES, Report, lines
+from icllab.cli.reports import STYLES, Report, lines, typeset
 from icllab.core.errors import IclError, InputError, require_known
 from icllab.lab import records, registry
 from icllab.lab.job import results_root, sizes_present
@@ -108,16 +108,14 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
 
     Claims from elsewhere come last, under a heading that says whose verdicts those are.
     """
-    from rich.text import Text
-
     elsewhere = next((i for i, row in enumerate(rows) if row["origin"]), len(rows))
     columns = [(row["claim"], *_recorded(row)[::2], row["title"] or row["sentence"], _here(row)) for row in rows]
     verdict_width = max(len(verdict) for _, verdict, *_ in columns)
     heading = f"{'claim':<{_NAME}}  {'record':<{verdict_width}}  about"
-    console.print(Text(heading + "; results here" * any(column[-1] for column in columns), "dim"), soft_wrap=True)
+    console.print(typeset((heading + "; results here" * any(column[-1] for column in columns), "dim")), soft_wrap=True)
     for i, (name, verdict, style, title, here) in enumerate(columns):
         if i == elsewhere:
-            console.print(Text("from elsewhere, with their authors' verdicts; `icl run` alone runs them", "dim"))
+            console.print(typeset(("from elsewhere, with their authors' verdicts; `icl run` alone runs them", "dim")))
         # Titles fit 80 columns; a narrower terminal wraps them.
         room = max(console.width, 80) - max(len(name), _NAME) - verdict_width - 4
         about = title if len(title) <= room else f"{title[: room - 1].rstrip()}…"
@@ -127,7 +125,7 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
             f"  {about}",
             (here and f"; {here}", "dim"),
         ]
-        console.print(Text.assemble(*parts), soft_wrap=True)
+        console.print(typeset(*parts), soft_wrap=True)
 
 
 def _recorded(row: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -160,13 +158,12 @@ def _here(row: Mapping[str, Any]) -> str:
 
 def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.padding import Padding
-    from rich.text import Text
 
     for row in rows:
-        console.print(Text(row["claim"], "bold"))
-        console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
+        console.print(typeset((row["claim"], "bold")))
+        console.print(Padding(typeset(row["sentence"]), (0, 0, 0, 2)))
         if row["conditions"]:
-            console.print(Padding(Text(row["conditions"], "dim"), (0, 0, 0, 2)))
+            console.print(Padding(typeset((row["conditions"], "dim")), (0, 0, 0, 2)))
         fields = [
             ("record", _counted(_recorded(row)[1], [*row["record"].values()][-1:])),
             ("sizes", ", ".join(row["sizes"])),

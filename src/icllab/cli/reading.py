@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from icllab.cli.reports import STYLES, Report, lines, worst, write_verdict
+from icllab.cli.reports import STYLES, Report, lines, paragraph, typeset, worst, write_verdict
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.sources import bibliography
 from icllab.lab import records, registry, stated
@@ -118,9 +118,7 @@ def _unjudged(name: str, error: IclError) -> Report:
     message, kind = str(error), "missing" if isinstance(error, CellsMissing) else "environment"
 
     def plain(console: "Console") -> None:
-        from rich.text import Text
-
-        console.print(Text.assemble((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
+        console.print(typeset((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
         lines(console, [("reason", message.removeprefix(f"{name}: "))])
 
     data = {"claim": name, "verdict": None, "error": {"kind": kind, "message": message}}
@@ -217,4 +215,4 @@ def cite(name: str, text: bool, folder: Path | None) -> Report:
     sources = records.card(name, folder).sources
     answer = "\n".join(source.text for source in sources) if text else bibliography(sources)
     data = {"claim": name, "sources": [source.key for source in sources], "text" if text else "bibtex": answer}
-    return Report(data, lambda console: console.out(answer, highlight=False))
+    return Report(data, lambda console: paragraph(console, answer))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from icllab.cli.options import axes
 from icllab.cli.parameters import Batch, Sweep
-from icllab.cli.reports import Report, lines
+from icllab.cli.reports import Report, lines, paragraph
 from icllab.core.errors import CellsMissing, InputError
 from icllab.core.grid import spelled
 from icllab.lab import cost as costs
@@ -93,7 +93,7 @@ def submit(claim: str, options: Batch) -> Report:
     if options.print is not None:
         text = submission.script(options.print, jobs, image=options.image, volume=options.volume)
         data = {"claim": claim, "system": options.print, "script": text}
-        return Report(data, lambda console: console.out(text, highlight=False, end=""))
+        return Report(data, lambda console: paragraph(console, text))
     parameters = dict(map(parameter, options.parameter or ()))
     parameters |= {} if options.partition is None else {"slurm_partition": options.partition}
     folder = request.root / "jobs"
