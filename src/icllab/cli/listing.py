@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from icllab.cli.reports import STYLES, Report, lines, typeset
 from icllab.core.errors import IclError, InputError, require_known
-from icllab.lab import records, registry
+from icllab.lab import records, registry, search
 from icllab.lab.job import results_root, sizes_present
 from icllab.lab.outcomes import counts, worded
 
@@ -18,7 +18,7 @@ _NAME = 30  # columns of a name; a longer one has a shorter title
 
 
 def listed(
-    word: str | None, *, subject: str | None, paper: str | None, long: bool, out: Path, claims: Path | None
+    words: Sequence[str], *, subject: str | None, paper: str | None, long: bool, out: Path, claims: Path | None
 ) -> Report:
     """The claims that fit the filters; a filter that nothing could ever fit raises InputError."""
     cards = [records.card(name, claims) for name in registry.claims(claims)]
@@ -30,14 +30,20 @@ def listed(
     if paper is not None:
         require_known("paper", paper, set().union(*sources.values()))
     fitting = [
-        card
-        for card in cards
-        if subject in (None, card.subject)
-        and (paper is None or paper in sources[card.claim])
-        and (word is None or word.lower() in f"{card.claim} {card.title} {card.sentence} {card.conditions}".lower())
+        card for card in cards if subject in (None, card.subject) and (paper is None or paper in sources[card.claim])
     ]
+    query = " ".join(words)
+    if query:
+        fitting, whole = search.claims(query, fitting)
+        fitting.sort(key=lambda card: bool(card.origin))
+        if fitting and not whole:
+            warnings.append(f"no claim has all of {query!r}; these have some of it")
     if not fitting:
-        raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(cards)} claims has it")
+        near = search.nearest(query, cards, {source.key: source for card in cards for source in card.sources}.values())
+        raise InputError(
+            f"icl list: expected words of a claim or of its sources, got {query!r}; none of {len(cards)} claims has "
+            f"them, near are {near}"
+        )
     files = {name: claim.path for name, claim in registry.foreign()[0].items()} | registry.claims(claims)
     rows = [_row(card, out, registry.version(files[card.claim])) for card in fitting]
 

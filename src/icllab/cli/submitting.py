@@ -141,6 +141,7 @@ def _words(request: Request, options: Batch) -> list[str]:
 
 def _record(record: costs.Basis) -> str:
     scale = "" if record.scale == 1 else f", times {record.scale:.2g} for the work"
+    scale += f"; {_duration(record.compilation)} of it to compile" if scale and record.compilation else ""
     return f"{_duration(record.recorded)} at {record.size}{scale}; {record.machine}"
 
 

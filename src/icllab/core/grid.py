@@ -113,6 +113,12 @@ class Grid:
         seeds = tuple(seed for seed in self._seeds if self._block(seed) == cell[BLOCK])
         return {name: seeds if name == "seed" else values for name, values in self.traced.items()}
 
+    def shape(self, cell: Coordinates) -> tuple[Value, ...]:
+        """The coordinates of a cell along axes of whole numbers or names, which set shapes and so compiled programs."""
+        return tuple(
+            cell[axis] for axis, values in self.static.items() if not any(isinstance(v, float) for v in values)
+        )
+
     @property
     def _seeds(self) -> tuple[Value, ...]:
         return self.traced["seed"]
