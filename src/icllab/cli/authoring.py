@@ -32,6 +32,10 @@ def add(folder: Path, *, remove: bool) -> Report:
         raise InputError(
             f"icl add: expected names that are free, got others' ({'; '.join(clashes)}); rename the folder"
         )
+    if places := registry.twice(folder):
+        raise InputError(
+            f"icl add: expected claims that are not added yet, got {'; '.join(places)}; `icl add --remove` forgets that"
+        )
     path = registrations.add(folder)
     data = {"added": path, "claims": list(names), "note": CONSENT}
     rows = [("added", path), *(("claim", name) for name in names), ("note", CONSENT)]

@@ -41,8 +41,7 @@ def listed(
     if not fitting:
         near = search.nearest(query, cards, {source.key: source for card in cards for source in card.sources}.values())
         raise InputError(
-            f"icl list: expected words of a claim or of its sources, got {query!r}; none of {len(cards)} claims has "
-            f"them, near are {near}"
+            f"icl list: expected a word of a claim, got {query!r}; none of {len(cards)} claims has it, near are {near}"
         )
     files = {name: claim.path for name, claim in registry.foreign()[0].items()} | registry.claims(claims)
     rows = [_row(card, out, registry.version(files[card.claim])) for card in fitting]

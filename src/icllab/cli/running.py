@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         claims=options.get("claims"),
         placement=placement.Placement(options.get("device"), options.get("precision")),
     )
+    grid = request.claim().grid(request.size, request.axes, request.seeds)
     if options.get("dry_run"):
         from icllab.cli.submitting import dry_run
 
@@ -48,6 +50,8 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
             if name in options:
                 raise InputError(f"expected distributed or {name}, got both; its processes are the workers")
         placement.distributed(options["distributed"])
+    if request.claims and (note := records.size_note(request.claim(), grid)):
+        print(f"icl: {claim}: {note}", file=sys.stderr, flush=True)
     _compile(request.size)
     with progress.bar(claim) as report_progress:
         counts = compute(

@@ -12,33 +12,7 @@ from icllab.lab.records import Card
 Item = TypeVar("Item")
 
 _STOP = frozenset(
-    [
-        "a",
-        "about",
-        "an",
-        "and",
-        "are",
-        "arxiv",
-        "as",
-        "at",
-        "by",
-        "does",
-        "for",
-        "how",
-        "in",
-        "is",
-        "it",
-        "of",
-        "on",
-        "or",
-        "that",
-        "the",
-        "to",
-        "what",
-        "when",
-        "which",
-        "with",
-    ]
+    "a about an and are arxiv as at by does for how in is it of on or that the to what when which with".split()  # noqa: SIM905
 )
 _ENDINGS = re.compile(r"(?<=[a-z]{4})(ations?|ings?|ed|es|e|s)$")
 _VERSION = re.compile(r"(?<=\d{4}\.\d{5})v\d+$")

@@ -130,7 +130,8 @@ def per_length(
         return {"standard_error" if name == "loss_error" else name: values for name, values in statistics.items()}
 
     with shown("losses", progress):
-        stage("", prompts * (math.prod(axes.shape) + (reference is not None)), "prompts")
+        count = math.prod(axes.shape) + (reference is not None)
+        stage(f"{count} predictors x {prompts} prompts" if count > 1 else "", prompts * count, "prompts")
         reference_losses = None if reference is None else losses(reference)
         arrays = axes.measure(measure)
     statistics = axes.to_dataset(arrays, {"position": np.arange(positions)}, prompts=prompts)
