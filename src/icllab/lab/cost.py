@@ -72,20 +72,20 @@ class Basis:
         size: The recorded size that it is from.
         recorded: Seconds of that.
         scale: Work of the request over that of the recorded run.
-        compilation: Seconds of the request in which programs are compiled, a part of ``seconds``.
         smoke: Seconds of the recorded smoke; None: not recorded.
         machine: The machine of the record.
         peak_bytes: Memory of a process there; None: not recorded.
+        compilation: Seconds of the request in which programs are compiled, a part of ``seconds``.
     """
 
     seconds: Estimate
     size: str
     recorded: float
     scale: float
-    compilation: float
     smoke: float | None
     machine: str
     peak_bytes: int | None
+    compilation: float = 0.0
 
 
 def work(claim: Claim, grid: Grid) -> float:
@@ -149,7 +149,7 @@ def basis(request: Request) -> Basis:
     compilation = each * programs(grid)
     total = Estimate(compilation + (seconds - each * programs(near_grid)) * scale, spread)
     peak = entry.get("peak_bytes") if near == request.size else None
-    return Basis(total, near, seconds, scale, compilation, smoke, entry["machine"], peak)
+    return Basis(total, near, seconds, scale, smoke, entry["machine"], peak, compilation)
 
 
 @dataclass(frozen=True)
