@@ -167,9 +167,9 @@ def cite(
     options: Common = COMMON,
 ) -> Report:
     """Print the sources of a claim, or those that fit words, as BibTeX."""
-    from icllab.cli import reading
+    from icllab.cli import citing
 
-    return reading.cite(words, text, claims)
+    return citing.cite(words, text, claims)
 
 
 @app.command(sort_key=8)

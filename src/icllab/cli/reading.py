@@ -1,14 +1,13 @@
-"""Commands that only read: ``icl check``, ``draw``, ``export`` and ``cite``."""
+"""Commands that only read results: ``icl check``, ``draw`` and ``export``."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from icllab.cli.reports import STYLES, Report, lines, paragraph, typeset, worst, write_verdict
+from icllab.cli.reports import STYLES, Report, lines, typeset, worst, write_verdict
 from icllab.core.errors import CellsMissing, IclError, InputError
-from icllab.core.sources import bibliography, references
-from icllab.lab import records, registry, search, stated
+from icllab.lab import records, registry, stated
 from icllab.lab.api import locate
 from icllab.lab.checks import Verdict
 from icllab.lab.job import results_root, sizes_present, stored_request
@@ -208,20 +207,3 @@ def export(results: str, options: "Selection", *, to: Path, format: str | None, 
     file = export(results, to, format=format, force=force, size=size, out=out, control=control, claims=claims)
     data = {"results": results, "file": file, "bytes": file.stat().st_size}
     return Report(data, lambda console: lines(console, [("file", file)]))
-
-
-def cite(words: Sequence[str], text: bool, folder: Path | None) -> Report:
-    """The sources of a claim, or those that fit words: BibTeX, or a line each."""
-    if not words:
-        raise InputError("icl cite: expected a claim or words of a source, got none; `icl list` names the claims")
-    name, sources = " ".join(words), []
-    if name not in registry.claims(folder) and name not in registry.foreign()[0]:
-        sources, whole = search.sources(name, references().values())
-        if not whole:
-            cards = [records.card(claim, folder) for claim in registry.claims(folder)]
-            near = search.nearest(name, cards, references().values())
-            raise InputError(f"unknown claim or source {name!r}; near are {near}")
-    sources = sources or records.card(name, folder).sources
-    answer = "\n".join(source.text for source in sources) if text else bibliography(sources)
-    data = {"claim": name, "sources": [source.key for source in sources], "text" if text else "bibtex": answer}
-    return Report(data, lambda console: paragraph(console, answer))
