@@ -107,6 +107,10 @@ class _Escaped:
         self._stream.write(f"\r{printable(display[2])}{display[3]}" if display else printable(text, keep="\n\t"))
         return len(text)
 
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
     def writelines(self, lines: Iterable[str]) -> None:
         """Write several texts."""
         for line in lines:
