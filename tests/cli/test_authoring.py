@@ -162,6 +162,18 @@ def test_a_wheel_names_claims_by_an_entry_point(tmp_path, mark, monkeypatch, icl
     assert strictly(icl("list", "--json")[1])["warnings"] == []
 
 
+def test_a_folder_and_its_parent_are_not_both_added(added, icl):
+    """In either order: the claim would be in two places."""
+    inner = added / CLAIM.split("/")[0]
+    status, _, err = icl("add", inner)
+    assert status == 2
+    assert f"is in {added}; `icl add --remove` forgets that" in err
+    assert icl("add", added)[0] == 0  # the same folder once more
+    assert icl("add", "--remove", added)[0] == 0
+    assert icl("add", inner)[0] == 0
+    assert icl("add", added)[0] == 2
+
+
 @pytest.mark.parametrize("value", ["nobody.has.this", "my_claims.nothing", "../elsewhere", "os", ""])
 def test_an_entry_point_without_claims_is_a_note(value, tmp_path, mark, monkeypatch, icl):
     strangers.planted(tmp_path / "site" / "my_claims", mark)

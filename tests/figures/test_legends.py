@@ -89,3 +89,29 @@ def test_data_of_every_kind_count_as_covered(part):
         axes.errorbar([0.5], [0.95], [0.7], linestyle="none")
     figure.draw_without_rendering()
     assert covers_data(axes, legend)
+
+
+@pytest.mark.parametrize(("values", "bars"), [(range(3, 23), 1), (range(3, 11), 0), ([f"n{i}" for i in range(20)], 0)])
+def test_many_numeric_hues_have_a_colour_bar(values, bars):
+    """Its colours are those of the points, in the order of the values; eight numbers, or names, have a legend."""
+    values = list(values)
+    data = xr.Dataset(
+        {"icl_error": (("dim", "tau"), np.arange(2.0 * len(values)).reshape(-1, 2))},
+        {"dim": values[::-1], "tau": [0.5, 1.0]},
+    )
+    figure = panels(data, [Panel("icl_error")], x="tau", hue="dim")
+    assert len(figure.axes) == 1 + bars
+    names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert len(names) == (0 if bars else len(values))
+    if bars:
+        bar = figure.axes[1]
+        assert bar.get_ylabel().startswith("token dimension")
+        ticks = {
+            round(place): text.get_text() for place, text in zip(bar.get_yticks(), bar.get_yticklabels(), strict=True)
+        }
+        assert ticks[0] == "3"
+        assert ticks[19] == "22"
+        drawn = [line.get_color() for line in figure.axes[0].lines if line.get_linestyle() == "None"]
+        (colours,) = [part.cmap(range(20)) for part in bar.collections if part.cmap.N == 20]
+        np.testing.assert_allclose(drawn[:20], colours[::-1])
+        assert len({line.get_marker() for line in figure.axes[0].lines if line.get_linestyle() == "None"}) == 1

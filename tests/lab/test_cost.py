@@ -45,6 +45,25 @@ def test_the_recorded_size_is_taken_as_it_is(recorded):
     assert basis.peak_bytes == 10**9
 
 
+def test_compilation_is_what_makes_two_records_agree():
+    """Programs of 1.5 s and 0.05 s a unit of work; then what the two records cannot tell."""
+    work, programs = (30.0, 2000.0), (3, 5)
+    seconds = [1.5 * p + 0.05 * w for p, w in zip(programs, work, strict=True)]
+    sizes = list(zip(work, programs, strict=True))
+    assert cost._compilation(*seconds, *sizes) == pytest.approx(1.5)
+    assert cost._compilation(3.0, 400.0, *sizes) == pytest.approx(cost.COMPILED * 1.0)  # larger cells
+    assert cost._compilation(3.0, 1.0, *sizes) == pytest.approx(1.0 / 5)  # never more than either record has
+    assert cost._compilation(3.0, 40.0, (30.0, 3), (30.0, 3)) == pytest.approx(cost.COMPILED * 1.0)
+
+
+def test_many_shapes_take_longer_than_as_many_numbers(recorded):
+    shapes = cost.basis(request(axes={"dim": tuple(range(2, 42))}, seeds=1))
+    seeds = cost.basis(request(axes={"dim": (2,)}, seeds=40))
+    assert shapes.scale == pytest.approx(seeds.scale)
+    assert shapes.compilation == pytest.approx(40 * seeds.compilation)
+    assert shapes.seconds.value > seeds.seconds.value
+
+
 @pytest.mark.parametrize(
     ("values", "scale"),
     [({"seeds": 12}, 2.0), ({"axes": {"dim": (2, 4)}}, 0.4), ({"axes": {"ridge": (0.0, 1.0)}, "seeds": 3}, 1.0)],
@@ -52,7 +71,10 @@ def test_the_recorded_size_is_taken_as_it_is(recorded):
 def test_work_is_cells_times_points_inside(values, scale, recorded):
     basis = cost.basis(request(**values))
     assert basis.scale == pytest.approx(scale)
-    assert basis.seconds.value == pytest.approx(30 * scale)
+    programs = 2 if "axes" in values and "dim" in values["axes"] else 5
+    each = basis.compilation / programs
+    assert 0 < each <= 30 / 5
+    assert basis.seconds.value == pytest.approx(programs * each + (30 - 5 * each) * scale)
     assert basis.seconds.spread == (cost.EXTRAPOLATED if scale != 1 else 0)
 
 

@@ -217,3 +217,13 @@ def test_values_that_a_format_cannot_hold_are_refused_by_name(name, format, mess
         icl.export(xr.Dataset({"loss": ("seed", values)}), tmp_path / name, format=format)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format", ["netcdf", "arviz"])
+@pytest.mark.parametrize("where", ["variable", "attribute"])
+def test_a_name_that_netcdf_would_split_is_refused(where, format, tmp_path):
+    data = xr.Dataset({"a/b" if where == "variable" else "loss": ("seed", [1.0])})
+    data.attrs["a/b" if where == "attribute" else "c"] = 1
+    with pytest.raises(InputError, match=f"{where} 'a/b': .* without '/'"):
+        icl.export(data, tmp_path / "a.nc", format=format)
+    assert not list(tmp_path.iterdir())

@@ -13,11 +13,14 @@ from faults.processes import CLAIM, CLAIMS, DIMS, STORE, measured
 
 import icllab as icl
 from icllab.core.errors import CellsMissing, InputError
+from icllab.core.grid import Grid
 from icllab.figures import png_bytes
-from icllab.lab import registry
+from icllab.lab import job, registry
 from icllab.lab.checks import Outcome
+from icllab.lab.executors import Inline
 from icllab.lab.job import Request, new_request, sizes_present
-from icllab.lab.run import compute, share
+from icllab.lab.results import Store
+from icllab.lab.run import _Sweep, compute, share
 
 
 @pytest.fixture
@@ -242,10 +245,64 @@ def test_progress_counts_cells_and_the_time_left_falls_to_nothing(steady):
     steady(axes={"dim": [2, 8]})
     calls = []
     compute(new_request(CLAIM, "small", out=steady.out, claims=CLAIMS), progress=lambda *words: calls.append(words))
-    assert [call[:2] for call in calls] == [(i, 5) for i in range(6)]
-    assert {call[2] for call in calls[1:]} == {f"dim={dim}" for dim in DIMS}
-    assert calls[0][3] is None
+    assert [call[:2] for call in calls] == [(i, 5) for i in range(2, 6)]  # two are there already
+    assert {call[2] for call in calls[1:]} == {f"dim={dim}" for dim in DIMS if dim not in (2, 8)}
+    assert calls[0][2:] == ("there already", None)
     assert calls[-1][3] == 0
+
+
+def test_cells_of_one_shape_are_measured_one_after_the_other(tmp_path):
+    """Then their programs may be dropped; the shapes themselves come in random order."""
+    cells, orders = [], set()
+    for i in range(4):
+        request = new_request(CLAIM, "small", out=tmp_path / str(i), claims=CLAIMS, seeds=1)
+        grid = Grid({"dim": (2, 3, 4, 5), "tau": (0.25, 0.5, 0.75)}, {"seed": (0,)})
+        store = Store(request.root)
+        sweep = _Sweep(request, grid, store, list(grid.cells()), Inline(), 1, None, lambda *_: None)
+        cells = [cell["dim"] for cell in sweep._waiting]
+        assert len(list(itertools.groupby(cells))) == 4
+        orders.add(tuple(cells))
+    assert len(cells) == 12
+    assert len(orders) > 1
+
+
+def test_programs_are_dropped_when_a_process_has_grown(monkeypatch):
+    """Not before, and again only after it has grown by as much once more."""
+    sizes, dropped = iter([100, 100, 200, 100 + job.GROWTH, 101 + job.GROWTH, 150, 151 + job.GROWTH, 90]), []
+    monkeypatch.setattr(job, "_resident", None)
+    monkeypatch.setattr(job, "resident", lambda: next(sizes))
+    monkeypatch.setattr("jax.clear_caches", lambda: dropped.append(len(dropped)))
+    counts = []
+    for _ in range(5):
+        job.drop_programs()
+        counts.append(len(dropped))
+    assert counts == [0, 0, 0, 1, 2]
+    assert job._resident == 90
+
+
+@pytest.mark.parametrize("seeds", [0, 10**6 + 1, 99999999999999999999, 10**400])
+def test_a_count_of_seeds_is_within_bounds(seeds):
+    with pytest.raises(InputError, match="seeds: expected an integer from 1 to 1000000"):
+        new_request(CLAIM, "small", claims=CLAIMS, seeds=seeds)
+
+
+def test_fewer_seeds_than_are_stored_are_told(steady):
+    def notes(**options):
+        return compute(new_request(CLAIM, "small", out=steady.out, claims=CLAIMS, **options), progress=lambda *_: None)
+
+    assert notes(seeds=3).notes == ()
+    assert notes(seeds=4).notes == ()
+    (note,) = notes(seeds=2).notes
+    assert "2 of 4 seeds" in note
+    assert "--fresh" in note
+    (note,) = notes(seeds=4, axes={"dim": (2, 64)}).notes
+    assert "2 of 6 values of dim" in note
+    assert not any(
+        " seeds that" in note
+        for note in compute(
+            new_request(CLAIM, "small", out=steady.out, claims=CLAIMS, seeds=2), fresh=True, progress=lambda *_: None
+        ).notes
+    )
 
 
 @pytest.mark.parametrize(

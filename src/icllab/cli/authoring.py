@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icllab.cli.reports import Report, lines
+from icllab.cli.reports import Report, lines, typeset
 from icllab.core.errors import InputError
 from icllab.core.files import disk_faults, write_atomically
 from icllab.lab import registry
@@ -31,6 +31,10 @@ def add(folder: Path, *, remove: bool) -> Report:
     if clashes := registry.clashes(folder):
         raise InputError(
             f"icl add: expected names that are free, got others' ({'; '.join(clashes)}); rename the folder"
+        )
+    if places := registry.twice(folder):
+        raise InputError(
+            f"icl add: expected claims that are not added yet, got {'; '.join(places)}; `icl add --remove` forgets that"
         )
     path = registrations.add(folder)
     data = {"added": path, "claims": list(names), "note": CONSENT}
@@ -65,13 +69,12 @@ def conform(folder: Path, badge: Path | None) -> Report:
     def plain(console: "Console") -> None:
         from rich.padding import Padding
         from rich.table import Table
-        from rich.text import Text
 
-        console.print(Text.assemble((name, "bold"), f"  {met} of {len(items)}"))
+        console.print(typeset((name, "bold"), f"  {met} of {len(items)}"))
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         for item in items:
-            state = Text("ok", "green") if item.met else Text("missing", "bold red")
-            table.add_row(state, item.name, Text(item.fault))
+            state = typeset(("ok", "green")) if item.met else typeset(("missing", "bold red"))
+            table.add_row(state, typeset(item.name), typeset(item.fault))
         console.print(Padding(table, (0, 0, 0, 2)))
         if badge is not None:
             lines(console, [("badge", badge)])

@@ -5,7 +5,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icllab.cli.reports import STYLES, Report, lines
+from icllab.cli.reports import STYLES, Report, lines, typeset
 from icllab.core.errors import InputError, expected
 from icllab.core.files import disk_faults, write_atomically
 from icllab.lab import certificate, verification
@@ -15,7 +15,7 @@ from icllab.lab.outcomes import Outcome, worded
 if TYPE_CHECKING:
     from rich.console import Console
 
-KEPT = "the results are kept"
+UNWRITTEN = "no certificate was written"
 
 
 def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims: Path | None) -> Report:
@@ -27,7 +27,7 @@ def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims:
         raise InputError(f"-o: expected a file that ends in .html or .json, got {str(to)!r}")
     basis = basis_of(claim, size, out=out, folder=claims)
     content = certificate.certificate(basis)
-    with disk_faults(f"cannot write {to}", KEPT):
+    with disk_faults(f"cannot write {to}", UNWRITTEN):
         to.parent.mkdir(parents=True, exist_ok=True)
     files, faults = [to.with_suffix(".json")], []
     if suffix != ".json":
@@ -35,15 +35,13 @@ def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims:
         issued = {**content["issued"], "figure": pages.figure_digest(png)}
         content = certificate.sealed({**content, "issued": issued})
         files.insert(0, to)
-        write_atomically(to, pages.html(content, png).encode(), KEPT)
-    write_atomically(files[-1], certificate.as_bytes(content), KEPT)
+        write_atomically(to, pages.html(content, png).encode(), UNWRITTEN)
+    write_atomically(files[-1], certificate.as_bytes(content), UNWRITTEN)
     verdict, notes = content["verdict"], [*content["notes"], *faults]
 
     def plain(console: "Console") -> None:
-        from rich.text import Text
-
         texts = (f"{claim}  ", (verdict, STYLES[verdict]), f"  {worded(content['counts'])}")
-        console.print(Text.assemble(*texts), soft_wrap=True)
+        console.print(typeset(*texts), soft_wrap=True)
         lines(console, [*[("certificate", file) for file in files], *[("note", note) for note in notes]])
 
     data = {name: content[name] for name in ("claim", "size", "origin", "verdict", "counts", "digest")}

@@ -30,6 +30,7 @@ from icllab.cli.parameters import (
     SeveralResults,
     Size,
     Sweep,
+    claim_names,
     formula_names,
     switch,
     table_names,
@@ -61,9 +62,12 @@ def demo(*, options: Folders = FOLDERS) -> Report:
 
 @app.command(name="list", sort_key=2)
 def list_(
-    word: Annotated[str | None, Parameter(help="A word that a claim's name, sentence or conditions have.")] = None,
-    /,
-    *,
+    *words: Annotated[
+        str,
+        Parameter(
+            name="WORD", help="Words of a claim's name, title, sentence or conditions; an author, an arXiv number."
+        ),
+    ],
     subject: Annotated[str | None, Parameter(help="One subject, such as asymptotics.")] = None,
     paper: Annotated[str | None, Parameter(help="One source by its key, such as Lu24.")] = None,
     long: Annotated[bool, switch("Sentences, sizes, negative controls and sources too.")] = False,
@@ -72,7 +76,7 @@ def list_(
     """List the claims: the verdict of the record, and what was found here."""
     from icllab.cli import listing
 
-    return listing.listed(word, subject=subject, paper=paper, long=long, out=options.out, claims=options.claims)
+    return listing.listed(words, subject=subject, paper=paper, long=long, out=options.out, claims=options.claims)
 
 
 @app.command(sort_key=3)
@@ -150,17 +154,22 @@ def theory(
 
 @app.command(sort_key=7)
 def cite(
-    claim: Claim,
-    /,
-    *,
+    *words: Annotated[
+        str,
+        Parameter(
+            name="CLAIM",
+            help="A claim, as `icl list` names it; or words of a source: an author, an arXiv number.",
+            completer=claim_names,
+        ),
+    ],
     text: Annotated[bool, switch("Plain references instead of BibTeX.")] = False,
     claims: ClaimsFolder = None,
     options: Common = COMMON,
 ) -> Report:
-    """Print the sources of a claim as BibTeX."""
-    from icllab.cli import reading
+    """Print the sources of a claim, or those that fit words, as BibTeX."""
+    from icllab.cli import citing
 
-    return reading.cite(claim, text, claims)
+    return citing.cite(words, text, claims)
 
 
 @app.command(sort_key=8)

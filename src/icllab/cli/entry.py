@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from icllab.cli import streams
 from icllab.core.errors import IclError
+from icllab.core.spelling import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,10 +96,12 @@ def _typeset(command: Callable[..., Any], bound: inspect.BoundArguments, console
     """Help, version or completion, which the parser writes itself."""
     if "console" in bound.arguments:
         bound.arguments["console"] = console
+    from rich.console import Console
+
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         command(*bound.args, **bound.kwargs)
-    console.out(text.getvalue(), highlight=False, end="")
+    Console.out(console, text.getvalue(), highlight=False, end="")  # completion has control characters of its own
 
 
 def _explained(error: BaseException) -> tuple[int, str, str]:
@@ -116,7 +119,7 @@ def _explained(error: BaseException) -> tuple[int, str, str]:
 
 
 def _one_line(message: str, longest: int = 1000) -> str:
-    line = " ".join(part.strip() for part in message.splitlines() if part.strip())
+    line = printable(" ".join(part.strip() for part in message.split("\n") if part.strip()))
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 

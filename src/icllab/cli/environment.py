@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import icllab
-from icllab.cli.reports import Report
+from icllab.cli.reports import Report, typeset
 from icllab.core.errors import install_command
 
 if TYPE_CHECKING:
@@ -39,14 +39,15 @@ def examine(out: Path) -> Report:
 
     def plain(console: "Console") -> None:
         from rich.table import Table
-        from rich.text import Text
 
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         styles = {"ok": "green", "note": "yellow", "problem": "bold red"}
         for row in rows:
-            table.add_row(Text(row.state, styles[row.state]), row.what, Text(row.detail, overflow="fold"))
+            table.add_row(
+                typeset((row.state, styles[row.state])), typeset(row.what), typeset(row.detail, overflow="fold")
+            )
         console.print(table)
-        console.print(Text(f"{len(problems)} problems" if problems else "no problems", "bold"))
+        console.print(typeset((f"{len(problems)} problems" if problems else "no problems", "bold")))
 
     return Report(data, plain, 4 if problems else 0)
 

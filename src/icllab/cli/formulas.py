@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import icllab
-from icllab.cli.reports import Report
+from icllab.cli.reports import Report, typeset
 from icllab.core.errors import InputError, expected, require_known, unknown
 
 if TYPE_CHECKING:
@@ -153,12 +153,11 @@ def explain(name: str) -> Report:
 
     def plain(console: "Console") -> None:
         from rich.table import Table
-        from rich.text import Text
 
         _headed(console, formula.name, formula.summary, f"usage: {usage}")
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
         for parameter, text in rows.items():
-            table.add_row(Text(parameter), Text(text, overflow="fold"))
+            table.add_row(typeset(parameter), typeset(text, overflow="fold"))
         console.print(table)
 
     return Report(data, plain)
@@ -368,11 +367,10 @@ def _write(
 
 def _headed(console: "Console", title: str, *lines: str) -> None:
     from rich.padding import Padding
-    from rich.text import Text
 
-    console.print(Text(title, "bold"))
+    console.print(typeset((title, "bold")))
     for line in lines:
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
+        console.print(Padding(typeset(line), (0, 0, 0, 2)))
 
 
 def _cell(value: Any) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icllab.cli.reports import STYLES, Report, lines
+from icllab.cli.reports import STYLES, Report, lines, typeset
 from icllab.core.errors import IclError, InputError, require_known
-from icllab.lab import records, registry
+from icllab.lab import records, registry, search
 from icllab.lab.job import results_root, sizes_present
 from icllab.lab.outcomes import counts, worded
 
@@ -18,7 +18,7 @@ _NAME = 30  # columns of a name; a longer one has a shorter title
 
 
 def listed(
-    word: str | None, *, subject: str | None, paper: str | None, long: bool, out: Path, claims: Path | None
+    words: Sequence[str], *, subject: str | None, paper: str | None, long: bool, out: Path, claims: Path | None
 ) -> Report:
     """The claims that fit the filters; a filter that nothing could ever fit raises InputError."""
     cards = [records.card(name, claims) for name in registry.claims(claims)]
@@ -30,14 +30,19 @@ def listed(
     if paper is not None:
         require_known("paper", paper, set().union(*sources.values()))
     fitting = [
-        card
-        for card in cards
-        if subject in (None, card.subject)
-        and (paper is None or paper in sources[card.claim])
-        and (word is None or word.lower() in f"{card.claim} {card.title} {card.sentence} {card.conditions}".lower())
+        card for card in cards if subject in (None, card.subject) and (paper is None or paper in sources[card.claim])
     ]
+    query = " ".join(words)
+    if query:
+        fitting, whole = search.claims(query, fitting)
+        fitting.sort(key=lambda card: bool(card.origin))
+        if fitting and not whole:
+            warnings.append(f"no claim has all of {query!r}; these have some of it")
     if not fitting:
-        raise InputError(f"icl list: expected a word of a claim, got {word!r}; none of {len(cards)} claims has it")
+        near = search.nearest(query, cards, {source.key: source for card in cards for source in card.sources}.values())
+        raise InputError(
+            f"icl list: expected a word of a claim, got {query!r}; none of {len(cards)} claims has it, near are {near}"
+        )
     files = {name: claim.path for name, claim in registry.foreign()[0].items()} | registry.claims(claims)
     rows = [_row(card, out, registry.version(files[card.claim])) for card in fitting]
 
@@ -108,16 +113,14 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
 
     Claims from elsewhere come last, under a heading that says whose verdicts those are.
     """
-    from rich.text import Text
-
     elsewhere = next((i for i, row in enumerate(rows) if row["origin"]), len(rows))
     columns = [(row["claim"], *_recorded(row)[::2], row["title"] or row["sentence"], _here(row)) for row in rows]
     verdict_width = max(len(verdict) for _, verdict, *_ in columns)
     heading = f"{'claim':<{_NAME}}  {'record':<{verdict_width}}  about"
-    console.print(Text(heading + "; results here" * any(column[-1] for column in columns), "dim"), soft_wrap=True)
+    console.print(typeset((heading + "; results here" * any(column[-1] for column in columns), "dim")), soft_wrap=True)
     for i, (name, verdict, style, title, here) in enumerate(columns):
         if i == elsewhere:
-            console.print(Text("from elsewhere, with their authors' verdicts; `icl run` alone runs them", "dim"))
+            console.print(typeset(("from elsewhere, with their authors' verdicts; `icl run` alone runs them", "dim")))
         # Titles fit 80 columns; a narrower terminal wraps them.
         room = max(console.width, 80) - max(len(name), _NAME) - verdict_width - 4
         about = title if len(title) <= room else f"{title[: room - 1].rstrip()}…"
@@ -127,7 +130,7 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
             f"  {about}",
             (here and f"; {here}", "dim"),
         ]
-        console.print(Text.assemble(*parts), soft_wrap=True)
+        console.print(typeset(*parts), soft_wrap=True)
 
 
 def _recorded(row: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -160,13 +163,12 @@ def _here(row: Mapping[str, Any]) -> str:
 
 def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.padding import Padding
-    from rich.text import Text
 
     for row in rows:
-        console.print(Text(row["claim"], "bold"))
-        console.print(Padding(Text(row["sentence"]), (0, 0, 0, 2)))
+        console.print(typeset((row["claim"], "bold")))
+        console.print(Padding(typeset(row["sentence"]), (0, 0, 0, 2)))
         if row["conditions"]:
-            console.print(Padding(Text(row["conditions"], "dim"), (0, 0, 0, 2)))
+            console.print(Padding(typeset((row["conditions"], "dim")), (0, 0, 0, 2)))
         fields = [
             ("record", _counted(_recorded(row)[1], [*row["record"].values()][-1:])),
             ("sizes", ", ".join(row["sizes"])),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icllab.cli.reports import STYLES, Report, lines, worst
+from icllab.cli.reports import STYLES, Report, lines, typeset, worst
 from icllab.core.errors import EnvironmentFault, InputError, install_command
 from icllab.core.files import disk_faults, write_atomically
 from icllab.lab import registry
@@ -74,12 +74,10 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
     figures = [to.with_name(stem) for stem in stems if stem]
 
     def plain(console: "Console") -> None:
-        from rich.text import Text
-
         for claim, verdict in verdicts.items():
             verdict_text = (verdict or "not yet run", STYLES.get(verdict or "", "dim"))
             numbers = f"  {worded(tallies[claim])}" if verdict else ""
-            console.print(Text.assemble(f"{claim}  ", verdict_text, numbers), soft_wrap=True)
+            console.print(typeset(f"{claim}  ", verdict_text, numbers), soft_wrap=True)
         lines(console, [("report", to), *[("figure", figure) for figure in figures]])
         lines(console, [("fault", fault) for fault in faults])
 

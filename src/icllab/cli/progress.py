@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from icllab.core.progress import shown, spelled
+from icllab.core.spelling import printable
 from icllab.lab.run import Progress, show_cells
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -35,7 +36,7 @@ class _Lines:
         if count < total and now - self.last < _SECONDS_BETWEEN_LINES:
             return
         counts = ", ".join(filter(None, [f"{count} of {total} cells", pace]))
-        print(f"{self.title}: {counts} ({cell or 'the only cell'})", file=sys.stderr, flush=True)
+        print(printable(f"{self.title}: {counts} ({cell or 'the only cell'})"), file=sys.stderr, flush=True)
         self.last = now
 
 

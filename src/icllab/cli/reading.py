@@ -1,13 +1,12 @@
-"""Commands that only read: ``icl check``, ``draw``, ``export`` and ``cite``."""
+"""Commands that only read results: ``icl check``, ``draw`` and ``export``."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from icllab.cli.reports import STYLES, Report, lines, worst, write_verdict
+from icllab.cli.reports import STYLES, Report, lines, typeset, worst, write_verdict
 from icllab.core.errors import CellsMissing, IclError, InputError
-from icllab.core.sources import bibliography
 from icllab.lab import records, registry, stated
 from icllab.lab.api import locate
 from icllab.lab.job import require_world, results_root, sizes_present, stored_request
@@ -118,9 +117,7 @@ def _unjudged(name: str, error: IclError) -> Report:
     message, kind = str(error), "missing" if isinstance(error, CellsMissing) else "environment"
 
     def plain(console: "Console") -> None:
-        from rich.text import Text
-
-        console.print(Text.assemble((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
+        console.print(typeset((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
         lines(console, [("reason", message.removeprefix(f"{name}: "))])
 
     data = {"claim": name, "verdict": None, "error": {"kind": kind, "message": message}}
@@ -210,11 +207,3 @@ def export(results: str, options: "Selection", *, to: Path, format: str | None, 
     file = export(results, to, format=format, force=force, size=size, out=out, control=control, claims=claims)
     data = {"results": results, "file": file, "bytes": file.stat().st_size}
     return Report(data, lambda console: lines(console, [("file", file)]))
-
-
-def cite(name: str, text: bool, folder: Path | None) -> Report:
-    """The sources of a claim: BibTeX, or a line each."""
-    sources = records.card(name, folder).sources
-    answer = "\n".join(source.text for source in sources) if text else bibliography(sources)
-    data = {"claim": name, "sources": [source.key for source in sources], "text" if text else "bibtex": answer}
-    return Report(data, lambda console: console.out(answer, highlight=False))

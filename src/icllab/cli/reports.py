@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli import streams
-from icllab.core.spelling import number, strict, with_error
+from icllab.core.spelling import number, printable, strict, with_error
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from icllab.lab.checks import Finding, Verdict
 
@@ -27,14 +28,14 @@ class Report:
     def as_json(self, command: str | None) -> str:
         """One JSON object on one line."""
         whole = {"command": command, "exit_status": self.exit_status, **self.data}
-        return json.dumps(strict(whole), allow_nan=False) + "\n"
+        return json.dumps(strict(whole), allow_nan=False).replace("\x7f", "\\u007f") + "\n"
 
     def as_text(self) -> str:
         """The plain answer, in colour where stdout is a terminal."""
         console = streams.console()
         with console.capture() as capture:
             self.plain(console)
-        return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
+        return "".join(line.rstrip() + "\n" for line in capture.get().rstrip("\n").split("\n"))
 
 
 def worst(statuses: Iterable[int]) -> int:
@@ -42,9 +43,23 @@ def worst(statuses: Iterable[int]) -> int:
     return min(statuses, key=(4, 1, 3, 0).index)
 
 
+def typeset(*parts: str | tuple[str, str], overflow: Any = None) -> "Text":
+    """One line of texts and ``(text, style)``; their control characters and line separators are escapes."""
+    from rich.text import Text
+
+    safe = [printable(part) if isinstance(part, str) else (printable(part[0]), part[1]) for part in parts]
+    return Text.assemble(*safe, overflow=overflow)
+
+
+def paragraph(console: "Console", text: str) -> None:
+    """Write a text of several lines, none of them broken."""
+    for part in text.removesuffix("\n").split("\n"):
+        console.out(part, highlight=False)
+
+
 def lines(console: "Console", pairs: Iterable[tuple[str, object]]) -> None:
     """``name  value`` lines, the values never broken: paths are for copying."""
-    pairs = [(name, str(value)) for name, value in pairs]
+    pairs = [(printable(name), str(value)) for name, value in pairs]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         console.out(f"  {name:<{width}}  {value}", highlight=False)
@@ -53,26 +68,24 @@ def lines(console: "Console", pairs: Iterable[tuple[str, object]]) -> None:
 def write_verdict(console: "Console", sentence: str, size: str, control: str | None, verdict: "Verdict") -> None:
     """A claim's sentence, its findings as a table, and its verdict."""
     from rich.padding import Padding
-    from rich.text import Text
 
     setting = f"size {size}" + (f", under the negative control {control!r}" if control else "")
-    console.print(Text.assemble((verdict.claim, "bold"), f"  ({setting})"))
-    console.print(Padding(Text(sentence), (0, 0, 1, 2)))
+    console.print(typeset((verdict.claim, "bold"), f"  ({setting})"))
+    console.print(Padding(typeset(sentence), (0, 0, 1, 2)))
     if verdict.findings:
         console.print(_findings(verdict.findings))
     outcome = verdict.outcome
-    console.print(Text.assemble("  ", (outcome.upper(), STYLES[outcome]), f"  {verdict.counts}"))
+    console.print(typeset("  ", (outcome.upper(), STYLES[outcome]), f"  {verdict.counts}"))
     for finding in verdict.findings:
         if finding.advice:
-            console.print(Padding(Text(f"{finding.what}: {finding.advice}"), (0, 0, 0, 2)))
+            console.print(Padding(typeset(f"{finding.what}: {finding.advice}"), (0, 0, 0, 2)))
     for note in verdict.notes:
-        console.print(Padding(Text(f"note: {note}", "yellow"), (0, 0, 0, 2)))
+        console.print(Padding(typeset((f"note: {note}", "yellow")), (0, 0, 0, 2)))
 
 
 def _findings(findings: "Iterable[Finding]") -> Any:
     from rich.padding import Padding
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("finding", ratio=1, overflow="fold")
@@ -81,10 +94,10 @@ def _findings(findings: "Iterable[Finding]") -> Any:
     table.add_column("verdict", no_wrap=True)
     for f in findings:
         table.add_row(
-            Text(f.what),
+            typeset(f.what),
             number(f.predicted),
             with_error(f.measured, f.standard_error),
             number(f.tolerance) if f.standard_error or f.tolerance else "exact",
-            Text(f.outcome.value, STYLES[f.outcome]),
+            typeset((f.outcome.value, STYLES[f.outcome])),
         )
     return Padding(table, (0, 0, 1, 2))

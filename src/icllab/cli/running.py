@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         claims=options.get("claims"),
         placement=placement.Placement(options.get("device"), options.get("precision")),
     )
+    grid = request.claim().grid(request.size, request.axes, request.seeds)
     if options.get("dry_run"):
         from icllab.cli.submitting import dry_run
 
@@ -50,6 +52,8 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         placement.distributed(options["distributed"])
     if "scheduler" not in options:
         placement.require_start(children=options.get("workers", 1) > 1 or "limit" in options)
+    if request.claims and (note := records.size_note(request.claim(), grid)):
+        print(f"icl: {claim}: {note}", file=sys.stderr, flush=True)
     _compile(request.size)
     with progress.bar(claim) as report_progress:
         counts = compute(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icllab.arena import registry
-from icllab.cli.reports import Report
+from icllab.cli.reports import Report, typeset
 from icllab.core.errors import InputError
 from icllab.core.spelling import with_error
 
@@ -58,9 +58,7 @@ def _scores(table: str, theories: Path | None) -> Report:
     data |= {"censored": censored, "scores": [asdict(row) for row in rows]}
 
     def plain(console: "Console") -> None:
-        from rich.text import Text
-
-        console.print(Text(f"{registry.title(table)}  {phenomenon.value}", "bold"))
+        console.print(typeset((f"{registry.title(table)}  {phenomenon.value}", "bold")))
         cells, seeds = len(phenomenon.cells), phenomenon.seeds
         console.out(
             f"  {cells - phenomenon.held_out} cells to fit, {phenomenon.held_out} held out, {seeds} seeds; "
@@ -74,7 +72,6 @@ def _scores(table: str, theories: Path | None) -> Report:
 
 def _write(console: "Console", rows: "Sequence[Score]") -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("theory", no_wrap=True)
@@ -85,12 +82,12 @@ def _write(console: "Console", rows: "Sequence[Score]") -> None:
         if not row.refused:
             best = with_error(*min(row.differences.values()))
             within = [f"{inside:.2f}" for inside, _ in row.coverage.values()]
-            name = Text(row.theory + " *" * row.late, "dim" if row.null else "")
+            name = typeset((row.theory + " *" * row.late, "dim" if row.null else ""))
             table.add_row(name, with_error(*row.log_score), best, *within, "(null)" if row.null else _beaten(row))
     console.print(table)
     for row in rows:
         if row.refused:
-            console.print(Text(f"{row.theory}: {row.refused}", "bold red"))
+            console.print(typeset((f"{row.theory}: {row.refused}", "bold red")))
     if any(row.late for row in rows):
         console.print("* registered late: held-out values had been measured", style="dim")
 

@@ -1,17 +1,26 @@
-"""The standard streams as they come: of any encoding and width, closed, broken or full."""
+"""The standard streams as they come: of any encoding and width, closed, broken or full.
+
+What is written to a terminal is text of others too: certificates, records, results, paths. Its control characters would
+act there, so they are shown as escapes. An answer is typeset by :func:`console` from such texts and from
+:func:`~icllab.cli.reports.typeset`; whatever is written to stderr passes through :class:`_Escaped`.
+"""
 
 import codecs
 import contextlib
 import errno
 import io
 import os
+import re
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from icllab.core.spelling import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 NARROWEST, WIDEST = 60, 400
 """Columns of an answer: fewer would cut its numbers off, more would pad its lines."""
@@ -39,7 +48,7 @@ def usable() -> Iterator[None]:
         os.environ.pop("COLUMNS", None)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=_HANDLER)
-    with contextlib.redirect_stderr(_stderr()):
+    with contextlib.redirect_stderr(_Escaped(_stderr())):
         yield
 
 
@@ -62,14 +71,50 @@ def write(text: str) -> None:
 
 
 def console() -> "Console":
-    """A console to capture an answer in, as wide, coloured and encoded as stdout is."""
+    """A console to capture an answer in, as wide, coloured and encoded as stdout is; it escapes what it is given."""
     from rich.console import Console
+
+    class Escaping(Console):
+        """Strings, in tables too, are shown with their control characters as escapes."""
+
+        def render_str(self, text: str, **options: Any) -> "Text":
+            return super().render_str(printable(text, keep="\n"), **options)
+
+        def out(self, *objects: Any, **options: Any) -> None:
+            super().out(*map(printable, objects), **options)
 
     terminal = True if sys.stdout is not None and sys.stdout.isatty() else None
     page = io.TextIOWrapper(io.BytesIO(), getattr(sys.stdout, "encoding", None) or "utf-8", _HANDLER)
-    console = Console(file=page, force_terminal=terminal, highlight=False, emoji=False, markup=False)
+    console = Escaping(file=page, force_terminal=terminal, highlight=False, emoji=False, markup=False)
     console.width = min(max(console.width, NARROWEST), WIDEST)
     return console
+
+
+class _Escaped:
+    """A stream whose text has its control characters as escapes, but for the lines of a progress display."""
+
+    _REWRITTEN = re.compile("(\r)([^\r\x1b]*)(\x1b\\[K\n?)")
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text; its lines and tabs stay."""
+        display = self._REWRITTEN.fullmatch(text)
+        self._stream.write(f"\r{printable(display[2])}{display[3]}" if display else printable(text, keep="\n\t"))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
 
 
 class _Lossy(io.FileIO):

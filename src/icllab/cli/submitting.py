@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from icllab.cli.options import axes
 from icllab.cli.parameters import Batch, Sweep
-from icllab.cli.reports import Report, lines
+from icllab.cli.reports import Report, lines, paragraph
 from icllab.core.errors import CellsMissing, InputError, expected
 from icllab.core.grid import spelled
 from icllab.lab import cost as costs
-from icllab.lab import registry, submission
+from icllab.lab import records, registry, submission
 from icllab.lab.executors import parameter
 from icllab.lab.job import OUT, Request, new_request
 
@@ -56,18 +56,20 @@ def dry_run(request: Request, options: Mapping[str, Any]) -> Report:
     data: dict[str, Any] = {"claim": request.name, "size": request.size, "control": request.control}
     data |= {"cells": {"kept": len(kept), "missing": missing}, "results": request.root}
     rows: list[tuple[str, object]] = [("cells", f"{len(kept)} are there, {len(missing)} to measure")]
+    request_grid = request.claim().grid(request.size, request.axes, request.seeds)
     try:
         record = costs.basis(request)
     except CellsMissing as error:
         rows.append(("cost", error))
     else:
-        grid = request.claim().grid(request.size, request.axes, request.seeds)
-        each = costs.seconds_here(record, None).times(1 / len(grid))
+        each = costs.seconds_here(record, None).times(1 / len(request_grid))
         total = each.times(len(missing))
         data |= {"seconds_each": _plain(each), "seconds": _plain(total)}
         rows += [("record", _record(record)), ("each", f"{_range(each, _duration)} of a core")]
         rows += [("all", f"{_range(total, _duration)} of a core, by the record; nothing was measured")]
     rows.append(("results", request.root))
+    if request.claims and (note := records.size_note(request.claim(), request_grid)):
+        rows.append(("note", note))
     rows += [("measure" if i == 0 else "", spelled(cell) or "the only cell") for i, cell in enumerate(missing[:_SHOWN])]
     rows += [("", f"and {len(missing) - _SHOWN} more")] * (len(missing) > _SHOWN)
     return Report(data, lambda console: lines(console, rows))
@@ -103,7 +105,7 @@ def submit(claim: str, options: Batch) -> Report:
             options.print, jobs, image=options.image or "icl-lab", volume=options.volume or "icl-results"
         )
         data = {"claim": claim, "system": options.print, "script": text}
-        return Report(data, lambda console: console.out(text, highlight=False, end=""))
+        return Report(data, lambda console: paragraph(console, text))
     parameters = dict(map(parameter, options.parameter or ()))
     parameters |= {} if options.partition is None else {"slurm_partition": options.partition}
     folder = request.root / "jobs"
@@ -151,6 +153,7 @@ def _words(request: Request, options: Batch) -> list[str]:
 
 def _record(record: costs.Basis) -> str:
     scale = "" if record.scale == 1 else f", times {record.scale:.2g} for the work"
+    scale += f"; {_duration(record.compilation)} of it to compile" if scale and record.compilation else ""
     return f"{_duration(record.recorded)} at {record.size}{scale}; {record.machine}"
 
 

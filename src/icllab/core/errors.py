@@ -11,11 +11,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from icllab.core.spelling import printable
+
 
 class IclError(Exception):
     """An error with a one-line message for a person and an exit status for a script."""
 
     exit_status = 4
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InputError(IclError, ValueError):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from icllab.core.domains import Domain
 from icllab.core.errors import expected, require_integer
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def stable_hash(coordinates: Mapping[str, Any]) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
+MOST_SEEDS = 1_000_000
+"""Largest number of independent repetitions, each of which is a coordinate."""
 BLOCK = "block"
 """The coordinate of a cell that says which block of seeds it holds."""
 
@@ -66,7 +69,7 @@ class Seeds:
     first: int | None = None
 
     def __post_init__(self) -> None:
-        require_integer("seeds", self.count)
+        Domain(int, least=1, most=MOST_SEEDS).require("seeds", self.count)
         require_integer("seeds of a block", self.block)
         if self.first is not None:
             require_integer("first seed", self.first, least=0)
@@ -112,6 +115,12 @@ class Grid:
             return dict(self.traced)
         seeds = tuple(seed for seed in self._seeds if self._block(seed) == cell[BLOCK])
         return {name: seeds if name == "seed" else values for name, values in self.traced.items()}
+
+    def shape(self, cell: Coordinates) -> tuple[Value, ...]:
+        """The coordinates of a cell along axes of whole numbers or names, which set shapes and so compiled programs."""
+        return tuple(
+            cell[axis] for axis, values in self.static.items() if not any(isinstance(v, float) for v in values)
+        )
 
     @property
     def _seeds(self) -> tuple[Value, ...]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from icllab.core.errors import expected
+from icllab.core.spelling import printable
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -79,7 +80,7 @@ class Display:
                 pace = seconds / (self.done - self._first)
                 left = f"{spelled(pace * (self.total - self.done) if self.left is None else self.left)} left"
         parts = [*counts, left or spelled(seconds), self.text]
-        return f"{self.label} {bar} ".lstrip() + ", ".join(filter(None, parts))
+        return printable(f"{self.label} {bar} ".lstrip() + ", ".join(filter(None, parts)))
 
     def _look(self) -> None:
         now = time.monotonic()

@@ -1,8 +1,20 @@
-"""Text of numbers: for JSON, which lacks infinities and NaN, and for people, with standard errors."""
+"""Text of numbers: for JSON, which lacks infinities and NaN, and for people, with standard errors.
+
+And any text for a terminal, in which a control character would act.
+"""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\udc80-\udc9f]")
+"""C0, DEL, C1, bidirectional overrides and isolates, line separators, and undecodable bytes that are C1."""
+
+
+def printable(text: object, keep: str = "") -> str:
+    """Text as a terminal may show it: control characters but those to ``keep`` are escapes, such as ``\\x1b``."""
+    return _CONTROLS.sub(lambda match: match[0] if match[0] in keep else ascii(match[0])[1:-1], str(text))
 
 
 def strict(value: Any) -> Any:

@@ -198,6 +198,11 @@ def panels(
         names = [legends.marks(curves, theory, line_name) for curves, theory in zip(points, lines, strict=True)]
         hues = {row.hue for row, curves in zip(rows, zip(points, lines, strict=True), strict=True) if _named(*curves)}
         together = legends.merged(names) if len(hues) <= 1 else None
+        bar = _many(dataset, next(iter(hues), None)) if together is not None else []
+        if together is not None and bar:
+            labels = {told_apart(dataset, str(rows[0].hue), i) for i in range(len(bar))}
+            together = {name: mark for name, mark in together.items() if name not in labels}
+            legends.draw_bar(figure, grid, bar, named(dataset, str(rows[0].hue)).label)
         if together is None:
             for axes, marks in zip(grid, names, strict=True):
                 legends.draw_inside(axes, marks)
@@ -222,6 +227,14 @@ def _variable(dataset: xr.Dataset, name: str, dims: Sequence[str | None]) -> xr.
 
 def _named(*curves: Sequence[Curve]) -> bool:
     return any(curve.name for part in curves for curve in part)
+
+
+def _many(dataset: xr.Dataset, hue: str | None) -> list[float]:
+    """The values of a hue that is numeric and has too many for a legend, if a colour tells each apart; else none."""
+    if hue is None or dataset.sizes[hue] <= legends.MANY or dataset[hue].dtype.kind not in "iuf":
+        return []
+    values = dataset[hue].values.tolist()
+    return values if len({told_apart(dataset, hue, i) for i in range(len(values))}) == len(values) else []
 
 
 def _names(dataset: xr.Dataset, x: str | None) -> bool:
@@ -277,6 +290,8 @@ def _curves(
     values = mean[hue].to_numpy().tolist()
     labels = [told_apart(dataset, hue, i) for i in range(len(values))]
     looks = _looks(labels, values)
+    if _many(dataset, hue):  # colours alone tell them apart
+        looks = {label: (colour, 0) for label, (colour, _) in looks.items()}
     # Points of one name stand side by side.
     spread = names and (hue == "seed" or bool(np.isfinite(error).any()))
     shift = min(0.12, 0.5 / len(values)) if spread else 0.0

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Marks: TypeAlias = dict[str, dict[str, Any]]
 """Name -> colour, marker and line style."""
 
+MANY = 8
+"""Number of values of a numeric hue above which a colour bar stands for its legend."""
+_TICKS = 6
 _LINE = 0.16  # height of a line of a legend, in inches on a screen
 
 
@@ -75,6 +78,21 @@ def draw_above(figure: "Figure", named: Marks, title: str | None) -> None:
     extra_lines = -(-len(handles) // columns) - 2  # two are counted in the figure's height
     if hasattr(figure, "set_figheight"):  # a part of a figure has no height of its own
         figure.set_figheight(figure.get_figheight() + _LINE * scale * max(extra_lines, 0))
+
+
+def draw_bar(figure: "Figure", axes: "Sequence[Axes]", values: Sequence[float], label: str) -> None:
+    """A colour bar beside all panels: the colours of a numeric hue in the order of its values."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    values = sorted(values)
+    norm = BoundaryNorm(np.arange(len(values) + 1) - 0.5, len(values))
+    ticks = np.unique(np.linspace(0, len(values) - 1, _TICKS).round().astype(int))
+    scale = ScalarMappable(norm, ListedColormap(style.colours(values)))
+    bar = figure.colorbar(scale, ax=list(axes), label=label, aspect=40, pad=0.02, ticks=ticks, spacing="uniform")
+    bar.ax.set_yticklabels([f"{values[tick]:.4g}" for tick in ticks])
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
 
 
 def draw_inside(axes: "Axes", named: Marks) -> None:

@@ -75,9 +75,12 @@ def conform(folder: Path) -> tuple[str, list[Item]]:
     for item, faults in RECORDED.items():
         try:
             items.append(Item(item, "; ".join(faults(claim, folder))))
-        except CellsMissing as error:
-            advice = _recording(name, folder, "") if item == "record" else "there is no record to examine"
-            items.append(Item(item, advice if not records.read(name, folder) else str(error)))
+        except CellsMissing:
+            size = next((size for size in SIZES[1:] if size in claim.sizes), SIZES[1])
+            advice = (
+                _recording(name, folder, f" --size {size}") if item == "record" else "there is no record to examine"
+            )
+            items.append(Item(item, advice))
         except IclError as error:
             items.append(Item(item, str(error)))
     return name, items

@@ -2,7 +2,9 @@ r"""The cost of a run before it: core-seconds from the record, scaled to the req
 
 A record has the seconds :math:`T` of all cells of a run, one after the other. Another size, or other values of an axis,
 take :math:`T W'/W`, where the work :math:`W` is the number of cells, times that of values of the traced axes inside,
-times the largest number of steps. A machine is measured by the claim's ``smoke``: where that takes :math:`c` seconds of
+times the largest number of steps. Compilation takes some of it, :math:`c P`: :math:`P` counts the shapes of the cells,
+and :math:`c` is what makes the records of ``smoke`` and of the other size agree. The request takes
+:math:`c P' + (T - c P)\, W'/W`. A machine is measured by the claim's ``smoke``: where that takes :math:`c` seconds of
 CPU time here and :math:`T_0` seconds in the record, the run costs :math:`c T/T_0` here. Both scalings are estimates,
 with errors of their logarithms that were found on other runs; an interval is to have a probability of 90 %.
 """
@@ -30,6 +32,8 @@ TRANSFERRED = 0.75
 """Standard deviation of ln(core-seconds here / those from the record and the smoke): ``bench/cost.py``, widened too."""
 UNMEASURED = 1.15
 """Standard deviation of ln(core-seconds here / seconds of the record), where the smoke was not measured; as above."""
+COMPILED = 0.25
+"""Least fraction of a recorded smoke that is taken for compilation; of 85 claims half have more than 0.4."""
 SIGMAS = 1.645
 SECONDS, LONGEST = 10.0, 60.0
 """Seconds of CPU time that a measurement may take, imports not counted; and seconds that it is waited for."""
@@ -71,6 +75,7 @@ class Basis:
         smoke: Seconds of the recorded smoke; None: not recorded.
         machine: The machine of the record.
         peak_bytes: Memory of a process there; None: not recorded.
+        compilation: Seconds of the request in which programs are compiled, a part of ``seconds``.
     """
 
     seconds: Estimate
@@ -80,6 +85,7 @@ class Basis:
     smoke: float | None
     machine: str
     peak_bytes: int | None
+    compilation: float = 0.0
 
 
 def work(claim: Claim, grid: Grid) -> float:
@@ -89,6 +95,24 @@ def work(claim: Claim, grid: Grid) -> float:
     swept = [axis for axis in grid.traced if axis not in (*claim.outputs, *STEPS)]
     points = sum(math.prod(len(grid.inside(cell)[axis]) for axis in swept) for cell in grid.cells())
     return points * max(steps)
+
+
+def programs(grid: Grid) -> int:
+    """The number of shapes among the cells of a grid."""
+    return len({grid.shape(cell) for cell in grid.cells()})
+
+
+def _compilation(smoke: float, seconds: float, first: tuple[float, int], near: tuple[float, int]) -> float:
+    """Seconds of compilation for each program, by two runs of given ``(work, programs)``.
+
+    At most all of the smoke is compilation. At least :data:`COMPILED` of it is, where the two records disagree because
+    the cells of the other size are larger.
+    """
+    (work_0, programs_0), (work_1, programs_1) = first, near
+    denominator = programs_0 * work_1 - programs_1 * work_0
+    solution = (smoke * work_1 - seconds * work_0) / denominator if denominator > 0 else 0.0
+    most = min(smoke / programs_0, seconds / programs_1)
+    return min(max(solution, COMPILED * most), most)
 
 
 def basis(request: Request) -> Basis:
@@ -110,14 +134,22 @@ def basis(request: Request) -> Basis:
     entry = entries[near]
     plain = Request(request.name, near, claims=request.claims).claim()
     grid = claim.grid(request.size, request.axes, request.seeds)
-    scale = work(claim, grid) / work(plain, plain.grid(near))
+    near_grid = plain.grid(near)
+    scale = work(claim, grid) / work(plain, near_grid)
     spread = 0.0 if near == request.size and scale == 1 else EXTRAPOLATED
     # Wall seconds of a machine that others used too are more than those of a core; older records have no other.
     first = entries.get(SIZES[0], {})
     unit = "cpu_seconds" if "cpu_seconds" in entry and "cpu_seconds" in first else "seconds"
     seconds, smoke = float(entry[unit]), first.get(unit)
+    each = 0.0
+    if smoke and near != SIZES[0]:
+        small = Request(request.name, SIZES[0], claims=request.claims).claim()
+        sizes = [(work(c, g), programs(g)) for c, g in ((small, small.grid(SIZES[0])), (plain, near_grid))]
+        each = _compilation(smoke, seconds, *sizes)
+    compilation = each * programs(grid)
+    total = Estimate(compilation + (seconds - each * programs(near_grid)) * scale, spread)
     peak = entry.get("peak_bytes") if near == request.size else None
-    return Basis(Estimate(seconds * scale, spread), near, seconds, scale, smoke, entry["machine"], peak)
+    return Basis(total, near, seconds, scale, smoke, entry["machine"], peak, compilation)
 
 
 @dataclass(frozen=True)

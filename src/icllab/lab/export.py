@@ -122,9 +122,9 @@ def _netcdf(dataset: "xr.Dataset") -> bytes:
 def _arviz(dataset: "xr.Dataset") -> bytes:
     from icllab.lab.results import netcdf_refusals
 
-    target, groups = io.BytesIO(), tree(dataset)
-    with netcdf_refusals(dataset.assign_attrs(groups.attrs)):
-        groups.to_netcdf(target, engine="h5netcdf")
+    target, attributes = io.BytesIO(), _text(dataset.attrs)
+    with netcdf_refusals(dataset.assign_attrs(attributes)):
+        tree(dataset).to_netcdf(target, engine="h5netcdf")
     return target.getvalue()
 
 

@@ -4,11 +4,14 @@ A worker needs this library and the claim, and no file of the results: it may be
 system. What it returns is kept by the run that submitted the job.
 """
 
+import contextlib
+import ctypes
 import dataclasses
 import datetime
 import faulthandler
 import gc
 import json
+import os
 import socket
 import time
 import traceback
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
 OUT = "icl-results"
 MAPPED = 0.5
 """Fraction of the memory mappings that Linux allows a process, from which compiled programs are dropped."""
+GROWTH = 256_000_000
+"""Bytes by which a process may grow between two cells before compiled programs are dropped."""
+_resident: int | None = None  # bytes of this process before its first cell, or after programs were last dropped
 
 
 class CellFault(IclError):
@@ -284,17 +290,29 @@ def _dataset(job: Job) -> "xr.Dataset":
 
 
 def drop_programs() -> None:
-    """Drop what JAX has compiled, where it takes too many of the memory mappings that a process may have.
+    """Drop what JAX has compiled, where it takes too much memory, or too many of a process's memory mappings.
 
-    A program takes some ten of them. A run of thousands would end in *Unable to allocate section memory*.
+    A program takes some ten mappings. A run of thousands would end in *Unable to allocate section memory*. Cells of one
+    shape are measured one after the other, so a program that is dropped is seldom compiled again.
     """
     import jax
 
+    global _resident
     try:
         mappings = Path("/proc/self/maps").read_bytes().count(b"\n")
         limit = int(Path("/proc/sys/vm/max_map_count").read_text())
+        _resident = _resident or resident()
+        if mappings <= MAPPED * limit and resident() <= _resident + GROWTH:
+            return
     except OSError:  # another system than Linux
         return
-    if mappings > MAPPED * limit:
-        jax.clear_caches()
-        gc.collect()
+    jax.clear_caches()
+    gc.collect()
+    with contextlib.suppress(AttributeError):  # another C library than glibc, which keeps what is freed
+        ctypes.CDLL(None).malloc_trim(0)
+    _resident = resident()
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds now; raises OSError on another system than Linux."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -9,6 +9,7 @@ the data, and the verdict under every negative control. ``record.nc`` has the da
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
 from icllab.core.files import DamagedFile, disk_faults, parse_json, read_object, write_atomically
+from icllab.core.grid import Grid
 from icllab.core.settings import GENERATOR
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab import registry, stated
@@ -40,6 +42,25 @@ _UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse 
 DIGITS = 6
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
 _ATTRIBUTES = ("claim", "sources", "configuration", "precision", "key", "names", *_ORIGIN.values(), "device", "machine")
+
+
+FEWER = (
+    "fewer values of an axis, or `Claim(reduce=...)`, a function of the Dataset that keeps what the check and "
+    "the figure need, make them fewer"
+)
+
+
+def size_note(claim: Claim, grid: Grid) -> str:
+    """A note if the data of a run over a grid will hardly fit a record; empty if they will, or the claim reduces them.
+
+    A number takes four bytes before compression. Axes of a quantity besides those of the grid are not counted.
+    """
+    names = [name if isinstance(name, str) else name.name for name in claim.quantities]
+    measured = [name for name in names if not name.endswith(("_theory", "_line"))]
+    numbers = len(measured) * sum(math.prod(map(len, grid.inside(cell).values())) for cell in grid.cells())
+    if claim.reduce is not None or 4 * numbers <= LARGEST:
+        return ""
+    return f"the run measures up to {numbers} numbers, {4 * numbers} bytes, and a record holds {LARGEST}; {FEWER}"
 
 
 def record_file(claim: Path) -> Path:
@@ -99,7 +120,7 @@ def data(
         under = f" under the control {control!r}" if control else ""
         raise CellsMissing(
             f"{claim}: expected recorded data at size {size}{under}, found {', '.join(entries) or 'none'}; "
-            f"`icl run {claim} --size {size}` measures them"
+            f"`icl run {claim} --size {size}` measures them, `icl check {claim} --size {size} --record` records them"
         )
     if elsewhere:
         from icllab.lab.foreign import read_foreign
@@ -271,10 +292,7 @@ def _write_data(path: Path, name: str, dataset: "xr.Dataset", claim: str) -> Non
     groups[name] = dataset.drop_attrs().assign_attrs(attributes)
     size = len(_encoded({name: groups[name]}))
     if size > LARGEST:
-        raise InputError(
-            f"{claim}: expected at most {LARGEST} bytes of data in a record, got {size} for {name}; a function "
-            "`reduce(dataset)` in the claim makes them fewer"
-        )
+        raise InputError(f"{claim}, {name}: expected at most {LARGEST} bytes of data in a record, got {size}; {FEWER}")
     write_atomically(path, _encoded(groups))
 
 

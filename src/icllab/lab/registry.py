@@ -95,6 +95,16 @@ def clashes(folder: Path) -> list[str]:
     return [f"{name} is a claim of {holder}" for name, path in files.items() if (holder := _holder(name, path, names))]
 
 
+def twice(folder: Path) -> list[str]:
+    """Claims of a folder that another folder from elsewhere has already, each with that folder."""
+    folder, places = folder.resolve(), {}
+    for registration in registrations.registered()[0]:
+        if registration.folder.resolve() != folder:
+            places |= {path.resolve(): registration.folder for path in foreign_files(registration.folder).values()}
+    files = foreign_files(folder)
+    return [f"{name} is in {places[path.resolve()]}" for name, path in files.items() if path.resolve() in places]
+
+
 def _holder(name: str, path: Path, names: dict[str, Foreign]) -> str:
     """Whose claim already has a name; empty where it is free, or this very file has it."""
     if name in _built_in():

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ class RunInterrupted(IclError):
 
 def show_cells(count: int, total: int, cell: str, left: float | None) -> None:
     """Show how far a run is, as its ``progress``, on the display that is open."""
-    if not count and left is None:
-        progress.stage("", total, "cells")
+    if left is None:
+        progress.stage("", total, "cells", done=count)
     progress.move_to(count, cell, left=left)
 
 
@@ -120,6 +120,7 @@ def compute(
     store = Store.open(request.root, request.configuration())
     store.request(grid)
     notes = [f"the old results are now in {aside}"] if aside else []
+    notes += _more_stored(grid, store.requests())
     cells = list(grid.cells())
     part = cells if shard is None else share(cells, *shard)
     if shard is not None and not part:
@@ -149,6 +150,25 @@ def compute(
     return Counts(sweep.computed, len(part) - sweep.computed, len(missing), tuple(notes))
 
 
+def _more_stored(grid: Grid, stored: Sequence[Grid]) -> list[str]:
+    """A note if earlier runs asked for values, such as seeds, that this run does not ask for."""
+    axes = {
+        axis: set(values).union(*({**g.static, **g.traced}.get(axis, ()) for g in stored))
+        for axis, values in {**grid.static, **grid.traced}.items()
+    }
+    fewer = [
+        f"{len(values)} of {len(axes[axis])} {'seeds' if axis == 'seed' else f'values of {axis}'}"
+        for axis, values in {**grid.static, **grid.traced}.items()
+        if len(axes[axis]) > len(values)
+    ]
+    if not fewer:
+        return []
+    return [
+        f"this run is about {', '.join(fewer)} that are stored; `icl check` judges and records all of them, unless "
+        "--fresh sets them aside or another --out keeps these apart"
+    ]
+
+
 class _Sweep:
     """The cells of one run on their way: submitted, measured, kept; tried again where they failed."""
 
@@ -165,18 +185,24 @@ class _Sweep:
     ) -> None:
         self.request, self.grid, self.store, self.pool = request, grid, store, pool
         self.ahead, self.limit, self.progress = ahead, limit, progress
-        self.total, self.ended, self.computed = len(cells), 0, 0
+        waiting = [cell for cell in cells if not store.has(cell, grid.inside(cell))]
+        for cell in cells:
+            if cell not in waiting:  # a run may have been killed between the cell's file and this
+                self._clear_scratch(cell)
+        self.total, self.ended, self.computed = len(cells), len(cells) - len(waiting), 0
         self.failures: list[tuple[Coordinates, IclError]] = []
         self._start, self._versions = time.monotonic(), provenance.versions()
         self._tries: Counter[Path] = Counter()
-        # In random order, times are those of the whole grid, and two runs seldom measure the same cell. The order is
-        # the system's, since two processes may have seeded Python's generator alike.
-        self._waiting = deque(random.SystemRandom().sample(cells, len(cells)))
+        # In random order, times are those of the whole grid, and two runs seldom measure the same cell. Cells of one
+        # shape share compiled programs, which are dropped later. The order is the system's, since two processes may
+        # have seeded Python's generator alike.
+        order: dict[object, float] = defaultdict(random.SystemRandom().random)
+        self._waiting = deque(sorted(waiting, key=lambda cell: (order[grid.shape(cell)], order[spelled(cell)])))
         self._running: dict[Future[bytes], Coordinates] = {}
 
     def run(self) -> None:
         """Compute every cell that is not there."""
-        self.progress(0, self.total, "begun", None)
+        self.progress(self.ended, self.total, "there already" if self.ended else "begun", None)
         while self._waiting or self._running:
             while self._waiting and len(self._running) < self.ahead:
                 self._submit(self._waiting.popleft())

@@ -150,7 +150,8 @@ def per_length(
         return row | {"warning": np.array(notes)}
 
     with shown("losses", progress):
-        stage("", prompts * (math.prod(axes.shape) + (reference is not None)), "prompts")
+        count = math.prod(axes.shape) + (reference is not None)
+        stage(f"{count} predictors x {prompts} prompts" if count > 1 else "", prompts * count, "prompts")
         if reference is not None:
             reference_losses, reference_notes = losses(reference)
         arrays = axes.measure(measure)
