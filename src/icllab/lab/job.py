@@ -29,6 +29,7 @@ from icllab.core.errors import (
 )
 from icllab.core.grid import Coordinates, cell_key
 from icllab.core.progress import shown
+from icllab.core.result_warnings import collected
 from icllab.lab import provenance, registry
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.placement import AS_STATED, SEED, Placement, measured_in_blocks, placed
@@ -208,7 +209,7 @@ def measure(job: Job) -> bytes:
     try:
         if job.limit is not None:  # a process that hangs may do so where no Python runs: the clock is a thread of C
             faulthandler.dump_traceback_later(job.limit, exit=True)
-        with shown(job.request.name, False):  # a run shows its cells, and no cell what it does
+        with shown(job.request.name, False), collected():  # a run shows its cells, and no cell what it does
             return to_bytes(_dataset(job))
     except InputError:
         raise

@@ -1,0 +1,111 @@
+"""Warnings of results, issued as Python warnings too: each once, where a user calls.
+
+A result carries sentences about itself, in ``attrs["warnings"]`` of a Dataset. A function with :func:`warns` issues
+them when it returns to its user. A diagnostic that is called by another one, or inside of a claim, issues none: the
+result of its caller carries what matters.
+"""
+
+import contextlib
+import functools
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
+
+from icllab.core.errors import ResultWarning
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class _State(threading.local):
+    """Number of results that are being computed around the present one."""
+
+    depth = 0
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[None]:
+    """Issue no warnings of results inside: the results carry them."""
+    _state.depth += 1
+    try:
+        yield
+    finally:
+        _state.depth -= 1
+
+
+def warns(
+    title: str, number: str = "estimate", error: str = "mcse"
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Decorate a function whose result has warnings, so that they are issued with the number that they are about.
+
+    Args:
+        title: Name of the quantity.
+        number: Variable of the Dataset with the number.
+        error: Variable with its error.
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            with collected():
+                result = function(*args, **kwargs)
+            if not _state.depth:
+                warn(sentences(result), f"{title} {spelled(result, number, error)}".rstrip())
+            return result
+
+        return wrapped
+
+    return decorate
+
+
+def warn(texts: Iterable[str], subject: str) -> None:
+    """Issue a :class:`~icllab.core.errors.ResultWarning` for each text, at the line of the user's call."""
+    texts = list(texts)
+    if _state.depth or not texts:
+        return
+    frame = _users_frame()
+    for text in texts:
+        # No registry: a cell of a notebook that is run again warns again.
+        warnings.warn_explicit(
+            f"{subject}: {text}",
+            ResultWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            module=frame.f_globals.get("__name__"),
+            registry=None,
+        )
+
+
+def sentences(result: Any) -> list[str]:
+    """Warnings that a Dataset, draws or a map carries."""
+    texts = result.attrs.get("warnings", ()) if hasattr(result, "attrs") else getattr(result, "warnings", ())
+    texts = texts() if callable(texts) else texts
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def spelled(result: Any, number: str, error: str) -> str:
+    """The number of a Dataset with its error, the range of several numbers, or nothing."""
+    if number not in getattr(result, "data_vars", ()):
+        return ""
+    values = result[number].values
+    if values.ndim:
+        return f"from {values.min():.3g} to {values.max():.3g}" if values.size else ""
+    return f"{float(values):.3g}" + (f" ± {float(result[error]):.1g}" if error in result else "")
+
+
+def _users_frame() -> FrameType:
+    """The first frame outside of this package and of the decorators around its functions."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_internal(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return frame
+
+
+def _is_internal(module: str) -> bool:
+    return module.split(".")[0] in ("icllab", "contextlib", "functools", "jaxtyping", "beartype")
