@@ -152,12 +152,11 @@ class ChainSampler(Sampler):
             move=self.move,
             acceptance=self.acceptance,
             step_size=jnp.asarray(size, starts.dtype),
-            warm_up=jnp.asarray(warm_up),
+            warm_up=warm_up,
             draws=self.steps[1],
             mode=mode,
             key=key,
             parameters=parameters,
-            watched=progress.watched(),
             thinning=self.thinning,
         )
 

@@ -15,6 +15,7 @@ from jaxtyping import PRNGKeyArray
 from icllab.core.errors import expected, require_instance, require_key
 from icllab.core.progress import shows
 from icllab.core.protocols import is_task
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.sampling.draws import Draws, sample_chains
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.local_loss import LocalLoss
@@ -54,6 +55,7 @@ HALVED = ANNEALED + 1  # folded into the key of halves of the data
 SECONDS = 3e-3  # nominal ones of a gradient of all the data, above which halves are left out
 
 
+@warns("learning coefficient")
 @shows("learning coefficient")
 def learning_coefficient(
     loss: Callable[..., Any] | Run | Draws,
