@@ -37,6 +37,7 @@ class _State(threading.local):
 
     display: "Display | None" = None
     hidden = False
+    parts: tuple[tuple[str, int, int], ...] = ()  # labels, numbers and counts of the parts around a stage
     depth = 0
     finished: tuple[Any, ...] = ()
 
@@ -71,7 +72,8 @@ class Display:
 
     def begin(self, label: str, total: int | None, unit: str, done: int) -> None:
         """Begin a stage of ``total`` units, of which some may be done; None: nobody knows how many."""
-        self.label = f"{self.title}, {label}" if label else self.title
+        parts = [f"{name} {i + 1} of {count}" if count > 1 else name for name, i, count in _state.parts]
+        self.label = ", ".join(filter(None, [self.title, *parts, label]))
         self.total, self.unit, self.done, self.text, self.left = total, unit, done, "", None
         self._start, self._first = time.monotonic(), done
         self._look()
@@ -120,19 +122,30 @@ class Announcement(Display):
 
     def __init__(self, title: str) -> None:
         self.announced: set[str] = set()
+        self.kind, self.repeats = title, 1
         super().__init__(title, _plain_line, delay=0.0, interval=0.0)
+
+    def begin(self, label: str, total: int | None, unit: str, done: int) -> None:
+        """Begin a stage; the stages of several parts are of one kind."""
+        self.kind = ", ".join([*(name for name, _, _ in _state.parts), label])
+        self.repeats = math.prod(count for _, _, count in _state.parts)
+        super().begin(label, total, unit, done)
 
     def end(self, complete: bool) -> None:
         """Nothing: what is over needs no announcement."""
 
     def _look(self) -> None:
-        if self.label in self.announced or not self.total or self.done <= self._first:
+        if self.kind in self.announced or not self.total or self.done <= self._first:
             return
         seconds = time.monotonic() - self._start
         left = seconds / (self.done - self._first) * (self.total - self.done) if self.left is None else self.left
-        if seconds + left > ANNOUNCED and seconds >= DELAY:
-            self.announced.add(self.label)
-            self._write(f"{self.label} ({self.total} {self.unit}): about {spelled(seconds + left)}", False)
+        stage = seconds + left
+        if stage * self.repeats > ANNOUNCED and seconds >= DELAY:
+            self.announced.add(self.kind)
+            count, whole = f"{self.total} {self.unit}".rstrip(), ""
+            if self.repeats > 1:
+                whole = f", {spelled(stage * self.repeats)} for all {self.repeats}"
+            self._write(f"{self.label} ({count}): about {spelled(stage)}{whole}", False)
 
 
 @contextlib.contextmanager
@@ -216,6 +229,7 @@ def in_stretches(
     last: int,
     *,
     before: int = 0,
+    shown: bool = True,
     text: Callable[[Carry], str] | None = None,
     check: Callable[[Carry], None] | None = None,
 ) -> Carry:
@@ -228,6 +242,7 @@ def in_stretches(
         carry: Carry before the first turn.
         last: Number of turns.
         before: Units of the stage that were done before.
+        shown: Whether turns are units of the stage.
         text: What the display says of a carry.
         check: Raise if the loop is to end.
     """
@@ -235,7 +250,8 @@ def in_stretches(
 
     done, count = 0, 1
     carry = jax.block_until_ready(advance(carry, 0, 0))
-    move_to(before)
+    if shown:
+        move_to(before)
     while done < last:
         end, clock = min(done + count, last), time.perf_counter()
         carry = jax.block_until_ready(advance(carry, done, end))
@@ -243,7 +259,8 @@ def in_stretches(
         done, count = end, max(1, min(int(STRETCH / pace), GROWTH * count))
         if check is not None:
             check(carry)
-        move_to(before + done, "" if text is None or _state.display is None else text(carry))
+        if shown:
+            move_to(before + done, "" if text is None or _state.display is None else text(carry))
     return carry
 
 
@@ -251,6 +268,17 @@ def stage(label: str, total: int | None = None, unit: str = "", *, done: int = 0
     """Begin a stage of what is shown, if it is."""
     if _state.display is not None:
         _state.display.begin(label, total, unit, done)
+
+
+@contextlib.contextmanager
+def part(label: str, number: int = 0, count: int = 1) -> Iterator[None]:
+    """Name the part of a computation that the stages inside belong to, number ``number`` of ``count``."""
+    before = _state.parts
+    _state.parts = (*before, (label, number, count))
+    try:
+        yield
+    finally:
+        _state.parts = before
 
 
 def move_to(done: int, text: str = "", *, left: float | None = None) -> None:

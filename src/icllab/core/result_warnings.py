@@ -21,9 +21,11 @@ Result = TypeVar("Result")
 
 
 class _State(threading.local):
-    """Number of results that are being computed around the present one."""
+    """Number of results that are being computed around the present one, the outermost one's title, what it issued."""
 
     depth = 0
+    title = ""
+    issued: frozenset[str] = frozenset()
 
 
 _state = _State()
@@ -53,10 +55,13 @@ def warns(
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         @functools.wraps(function)
         def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            if not _state.depth:
+                _state.title, _state.issued = title, frozenset()
             with collected():
                 result = function(*args, **kwargs)
             if not _state.depth:
-                warn(sentences(result), f"{title} {spelled(result, number, error)}".rstrip())
+                texts = [text for text in sentences(result) if text not in _state.issued]
+                warn(texts, f"{title} {spelled(result, number, error)}".rstrip())
             return result
 
         return wrapped
@@ -64,11 +69,20 @@ def warns(
     return decorate
 
 
+def warn_at_once(text: str) -> None:
+    """Issue a warning of the outermost result before it is complete; it is not issued again at its end."""
+    if _state.depth == 1 and text not in _state.issued:
+        _state.issued |= {text}
+        _issue([text], _state.title)
+
+
 def warn(texts: Iterable[str], subject: str) -> None:
     """Issue a :class:`~icllab.core.errors.ResultWarning` for each text, at the line of the user's call."""
-    texts = list(texts)
-    if _state.depth or not texts:
-        return
+    if not _state.depth:
+        _issue(texts, subject)
+
+
+def _issue(texts: Iterable[str], subject: str) -> None:
     frame = _users_frame()
     for text in texts:
         # No registry: a cell of a notebook that is run again warns again.

@@ -35,6 +35,12 @@ class Chains(NamedTuple):
     last: Float[Array, "chain parameter"]  # where each chain ends
     parameters: Any = None  # what is kept of those of every draw, vectors or a tree, [chain, draw, ...]
 
+    def first(self, draws: int) -> "Chains":
+        """The first draws."""
+        terms, distance = self.terms[:, :draws], self.distance[:, :draws]
+        parameters = jax.tree.map(lambda leaf: leaf[:, :draws], self.parameters)
+        return self._replace(terms=terms, distance=distance, parameters=parameters)
+
     def continued(self, later: "Chains") -> "Chains":
         """With the draws of chains that start where these end."""
         terms, distance = (jnp.concatenate(pair, axis=1) for pair in zip(self[:2], later[:2], strict=True))
@@ -125,7 +131,7 @@ class _Loop(eqx.Module):
     warm_up: Int[Array, ""]
     move: Move
     acceptance: float | None = eqx.field(static=True)
-    draws: int = eqx.field(static=True)
+    room: int = eqx.field(static=True)
     mode: str = eqx.field(static=True)
     thinning: int = eqx.field(static=True)
     parameters: Kept = False
@@ -139,6 +145,7 @@ def run_chains(
     acceptance: float | None,
     step_size: Float[Array, ""],
     warm_up: int,
+    room: int,
     draws: int,
     mode: str,
     key: PRNGKeyArray,
@@ -149,11 +156,12 @@ def run_chains(
 
     The step size is in the units of the move: in leapfrog steps the unit of time is that of unit masses, so that a step
     of size s is one of Langevin dynamics with :math:`\\epsilon = s^2`. An ``acceptance`` of None keeps it.
+    The program has ``room`` for that many draws.
 
     Raises:
         InputError: The loss has no lower bound.
     """
-    loop = _Loop(posterior, key, step_size, jnp.asarray(warm_up), move, acceptance, draws, mode, thinning, parameters)
+    loop = _Loop(posterior, key, step_size, jnp.asarray(warm_up), move, acceptance, room, mode, thinning, parameters)
 
     def advance(carry: Any, first: int, end: int) -> Any:
         return _turns(loop, carry, jnp.asarray(first), jnp.asarray(end))
@@ -170,7 +178,7 @@ def run_chains(
         check=lambda carry: require_bounded(level, np.asarray(carry[0].loss, np.float64) - level),
     )
     size = step_size if acceptance is None else _adapted(adaptation)
-    return record.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w)
+    return record.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w).first(draws)
 
 
 @eqx.filter_jit
@@ -185,7 +193,7 @@ def _begin(loop: _Loop, starts: Starts) -> tuple[ChainState, _Adaptation, Record
     states = ChainState(starts, *over_chains(loop.posterior.evaluated, loop.mode)(starts))
     begin = jnp.log(loop.step_size)
     assert states.terms is not None
-    empty = Recorded.empty(loop.draws, states.terms, kept(states.w, loop.parameters))
+    empty = Recorded.empty(loop.room, states.terms, kept(states.w, loop.parameters))
     return states, _Adaptation(begin, begin, jnp.zeros_like(begin), jnp.zeros_like(begin)), empty
 
 

@@ -49,6 +49,7 @@ class NUTS(ChainSampler):
         mode: str,
         key: PRNGKeyArray,
         parameters: Kept = False,
+        draws: int | None = None,
     ) -> Chains:
         """Run the chains from their starts, see :meth:`ChainSampler.draw`.
 
@@ -61,8 +62,9 @@ class NUTS(ChainSampler):
             blackjax: Any = import_module("blackjax")
         except ImportError:
             raise EnvironmentFault(f"nuts: expected blackjax, got none; {install_command('singular')}") from None
+        moves = (draws or self.steps[1]) * self.thinning
         first_step = jnp.asarray(math.sqrt(step_size), starts.dtype)
-        progress.stage(self.name, len(starts) * self.moves, "draws")
+        progress.stage(self.name, len(starts) * moves, "draws")
 
         def density(w: Array) -> Array:
             return -target.potential(jnp.sum(target.loss(w)), w)
@@ -91,14 +93,14 @@ class NUTS(ChainSampler):
         def run(number: int, start: Array, key: PRNGKeyArray, baseline: Array) -> tuple[Any, ...]:
             of_window, of_draws = jax.random.split(key)
             state, adaptation = adapted(start, of_window)
-            keys = jax.random.split(of_draws, self.moves)
+            keys = jax.random.split(of_draws, moves)
             like = row(state, jnp.zeros((), start.dtype), baseline)
-            empty = jax.tree.map(lambda leaf: jnp.zeros((self.moves, *leaf.shape), leaf.dtype), like)
+            empty = jax.tree.map(lambda leaf: jnp.zeros((moves, *leaf.shape), leaf.dtype), like)
             state, rows = progress.in_stretches(
                 lambda carry, *ends: turns(adaptation, keys, baseline, carry, *map(jnp.asarray, ends)),
                 (state, empty),
-                self.moves,
-                before=number * self.moves,
+                moves,
+                before=number * moves,
             )
             rows = jax.tree.map(lambda leaf: leaf[self.thinning - 1 :: self.thinning], rows)
             return adaptation["step_size"], state.position, *rows

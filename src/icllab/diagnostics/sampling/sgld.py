@@ -74,6 +74,11 @@ class SGLD(ChainSampler):
         POSITIVE.require("noise_level", self.noise_level)
 
     @property
+    def gradients_per_move(self) -> int:
+        """One, and another one at the point for the control variate."""
+        return 2 if self.control_variate else 1
+
+    @property
     def block(self) -> int:
         """As many as a batch has."""
         return self.batch
@@ -118,7 +123,8 @@ class SGLD(ChainSampler):
         if not isinstance(target, Batches) and self.could_be_tested(target):
             return super().draw(target, starts, step_size=step_size, **options)
         size = jnp.asarray(step_size, starts.dtype)
-        progress.stage(self.name, options["warm_up"] + self.moves, "moves")
+        draws = options.get("draws") or self.steps[1]
+        progress.stage(self.name, options["warm_up"] + draws * self.thinning, "moves")
         return sample_batches(target, starts, sampler=self, step_size=size, **options)
 
 
@@ -139,6 +145,7 @@ def sample_batches(
     mode: str,
     key: PRNGKeyArray,
     parameters: Kept = False,
+    draws: int | None = None,
 ) -> Chains:
     r"""Run dynamics without a test, every chain on its own, on batches if the target has them.
 
@@ -164,19 +171,21 @@ def sample_batches(
         return np.concatenate([np.asarray(carry[3], np.float64).sum(1) for carry in carries])
 
     known = np.asarray(target.baseline, np.float64)
+    draws = draws or sampler.steps[1]
     level = float(known.mean(0).sum() if isinstance(target, Batches) else known)
     begin = [_begin(loop, jnp.array(starts[part])) for loop, part in zip(loops, parts, strict=True)]
     carries = progress.in_stretches(
         advance,
         begin,
-        warm_up + sampler.moves,
+        warm_up + draws * sampler.thinning,
         text=lambda carries: described(float(posterior.nbeta) * above(carries).mean()),
         check=lambda carries: require_bounded(level, above(carries)),
     )
     runs = [_finished(loop, *carry[:3:2]) for loop, carry in zip(loops, carries, strict=True)]
     if groups == 1:
-        return runs[0]
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves) if leaves[0].ndim else leaves[0], *runs)
+        return runs[0].first(draws)
+    chains = jax.tree.map(lambda *leaves: jnp.concatenate(leaves) if leaves[0].ndim else leaves[0], *runs)
+    return chains.first(draws)
 
 
 class _Loop(eqx.Module):
