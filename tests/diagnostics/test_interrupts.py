@@ -1,6 +1,9 @@
 """Ctrl-C ends every diagnostic that samples or trains within two seconds, and what is finished is kept."""
 
 import _thread
+import signal
+import subprocess
+import sys
 import threading
 import time
 import types
@@ -156,3 +159,44 @@ def test_an_interrupt_ends_it(name, interrupt):
     with pytest.raises(KeyboardInterrupt):
         DIAGNOSTICS[name]()
     assert time.monotonic() - interrupt.seconds < PROMPT
+
+
+CURVE = """
+import jax, jax.numpy as jnp
+from icllab.core import progress
+from icllab.diagnostics import HMC, learning_coefficient
+
+keep = progress.keep
+
+def kept(part):
+    keep(part)
+    print("begun", flush=True)
+
+import icllab.diagnostics.singular.temperature_estimates as estimates
+estimates.keep = kept
+try:
+    learning_coefficient(
+        lambda w: jnp.sum(w**2), jnp.ones(2), nbeta=[1.0 + i for i in range(20000)],
+        sampler=HMC(chains=4, warm_up=10, draws=2000), key=jax.random.key(0), checks=(),
+    )
+except KeyboardInterrupt as stop:
+    print(len(stop.finished), stop.finished[0].estimate.size)
+    raise
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_ends_a_process_and_finished_temperatures_are_kept():
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", CURVE], text=True, **pipes)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    pressed = time.monotonic()
+    out, err = process.communicate(timeout=60)
+    # The interpreter and XLA need some time to end.
+    assert time.monotonic() - pressed < PROMPT + 3
+    count, size = map(int, out.splitlines()[-1].split())
+    assert count >= 1
+    assert size == 1
+    assert "Interrupted: learning coefficient, estimate " in err

@@ -7,6 +7,7 @@ result of its caller carries what matters.
 
 import contextlib
 import functools
+import math
 import sys
 import threading
 import warnings
@@ -100,7 +101,7 @@ def sentences(result: Any) -> list[str]:
     """Warnings that a Dataset, draws or a map carries."""
     texts = result.attrs.get("warnings", ()) if hasattr(result, "attrs") else getattr(result, "warnings", ())
     texts = texts() if callable(texts) else texts
-    return [texts] if isinstance(texts, str) else list(texts)
+    return [text for text in ([texts] if isinstance(texts, str) else texts) if text]
 
 
 def spelled(result: Any, number: str, error: str) -> str:
@@ -109,7 +110,8 @@ def spelled(result: Any, number: str, error: str) -> str:
         return ""
     values = result[number].values
     if values.ndim:
-        return f"from {values.min():.3g} to {values.max():.3g}" if values.size else ""
+        finite = sorted(value for value in values.ravel().tolist() if math.isfinite(value))
+        return f"from {finite[0]:.3g} to {finite[-1]:.3g}" if finite else ""
     return f"{float(values):.3g}" + (f" ± {float(result[error]):.1g}" if error in result else "")
 
 

@@ -118,8 +118,8 @@ def require_bounded(level: float, above: Any) -> None:
     above = np.asarray(above, np.float64)
     least = above.min(initial=0.0, where=np.isfinite(above))
     if -least > BOTTOMLESS * (1 + abs(level)):
-        came = f"{level + least:.3g} near the point, where it is {level:.3g}"
-        raise expected("loss", "a loss with a lower bound", came, "bound it, or give a larger localization")
+        requirement = f"a function with a lower bound near the point, where it is {level:.3g}"
+        raise expected("loss", requirement, level + least, "bound it, or give a larger localization")
 
 
 class _Loop(eqx.Module):

@@ -368,6 +368,7 @@ def _with_unchecked(estimate: xr.Dataset) -> xr.Dataset:
     return estimate.assign_attrs(unchecked=", ".join(name for name in CHECKS if name not in made))
 
 
+@warns("posterior draws")
 @shows("posterior draws")
 def posterior_draws(
     loss: Callable[..., Any],

@@ -52,13 +52,15 @@ class Checks:
 
     @classmethod
     def parse(cls, names: Any) -> "Checks":
-        """The named checks, complete; None: all, shortened.
+        """The named checks, complete; None: all, shortened; checks as they are.
 
         Raises:
             InputError: A name is unknown.
         """
         if names is None:
             return cls()
+        if isinstance(names, cls):
+            return names
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise expected("checks", f"a tuple of names, of {', '.join(CHECKS)}", names, "() is none")
         for name in (names := tuple(names)):
@@ -257,11 +259,11 @@ def estimate_at_temperature(
     task: Any = None,
     positions: Any = None,
     per_position: bool = False,
-    checks: Checks = ALL,
+    checks: Any = None,
 ) -> xr.Dataset:
     r"""Estimate at the given temperatures, or at :math:`n/\log n`; arguments are those of ``learning_coefficient``."""
     require_numbers(n, localization)
-    sampler = None if sampler == "auto" else sampler
+    sampler, checks = None if sampler == "auto" else sampler, Checks.parse(checks)
     if not isinstance(loss, Run):
         require_no_run(task, positions, per_position)
         estimate = estimator(sampler, loss, at, data, sensitivity=sensitivity, checks=checks)
