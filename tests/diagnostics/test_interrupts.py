@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,16 +70,17 @@ def family():
 
 def by_sampler(sampler):
     data = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
-    options = {"nbeta": 10.0, "localization": 1.0, "estimand": "at_temperature", "key": jax.random.key(0)}
+    options: Any = {"nbeta": 10.0, "localization": 1.0, "estimand": "at_temperature", "key": jax.random.key(0)}
     return lambda: learning_coefficient(of_samples, POINT, data=data, sampler=sampler, **options)
 
 
 def mapped(function, solver):
-    context, options = TASK.sample(key=jax.random.key(1)), {"key": jax.random.key(2), "queries": 8, "solver": solver}
+    context = TASK.sample(key=jax.random.key(1))
+    options: Any = {"key": jax.random.key(2), "queries": 8, "solver": solver}
     return lambda: function(family(), TASK, context, subspace=lambda model: model.slow, **options)
 
 
-LONG = {"chains": 4, "warm_up": FOREVER, "draws": 8}
+LONG: Any = {"chains": 4, "warm_up": FOREVER, "draws": 8}
 ADAM = MapSolver(method="adam", adam_steps=FOREVER)
 DIAGNOSTICS = {
     "HMC": by_sampler(HMC(**LONG)),
@@ -187,7 +189,7 @@ except KeyboardInterrupt as stop:
 
 @pytest.mark.slow
 def test_a_signal_ends_a_process_and_finished_temperatures_are_kept():
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "-c", CURVE], text=True, **pipes)
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"

@@ -289,13 +289,13 @@ def test_the_limit_of_expensive_losses_is_that_of_chains():
 
 
 def unbounded(w):
-    return -jnp.sum(w**4)
+    return -jnp.sum(w**2)
 
 
-@pytest.mark.parametrize("sampler", ["auto", HMC(chains=4, warm_up=50), SMC(particles=50, repeats=2)])
+@pytest.mark.parametrize("sampler", ["auto", HMC(chains=4, warm_up=200), SMC(particles=50, repeats=2)])
 def test_a_loss_without_a_lower_bound_is_refused(sampler):
     estimand = "at_temperature" if isinstance(sampler, HMC) else None
-    with pytest.raises(InputError, match="^loss: expected a function with a lower bound near the point, where it is "):
+    with pytest.raises(InputError, match="loss: expected a function with a lower bound near the point, where"):
         learning_coefficient(
             unbounded, jnp.full(2, 0.1), n=1e4, sampler=sampler, estimand=estimand, key=jax.random.key(0)
         )
@@ -335,7 +335,7 @@ def test_checks_are_made_by_name_and_told(checks, made):
 def test_an_unknown_check_is_refused():
     with pytest.raises(InputError, match="unknown check 'minimun'; did you mean 'minimum'"):
         learning_coefficient(of_rows, np.zeros(3), data=ROWS, key=jax.random.key(0), checks=("minimun",))
-    with pytest.raises(InputError, match="checks: expected a tuple of names, of minimum, .* got 'minimum'"):
+    with pytest.raises(InputError, match=r"checks: expected a tuple of names, of minimum, .* got 'minimum'"):
         learning_coefficient(of_rows, np.zeros(3), data=ROWS, key=jax.random.key(0), checks="minimum")
 
 

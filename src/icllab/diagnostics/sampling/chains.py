@@ -119,7 +119,7 @@ def require_bounded(level: float, above: Any) -> None:
     least = above.min(initial=0.0, where=np.isfinite(above))
     if -least > BOTTOMLESS * (1 + abs(level)):
         requirement = f"a function with a lower bound near the point, where it is {level:.3g}"
-        raise expected("loss", requirement, level + least, "bound it, or give a larger localization")
+        raise expected("loss", requirement, float(level + least), "bound it, or give a larger localization")
 
 
 class _Loop(eqx.Module):

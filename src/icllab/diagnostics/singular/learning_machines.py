@@ -116,6 +116,7 @@ class LearningMachine(eqx.Module):
             attrs={"windows": self.size},
         )
 
+    @warns("learning coefficient")
     def contributions(
         self, *, key: PRNGKeyArray, count: str = "windows", gains: Sequence[int] | None = (), **how: Any
     ) -> xr.Dataset:
