@@ -33,7 +33,7 @@ ANNOUNCED = 20.0  # seconds of a stage that is announced where nobody looks
 
 
 class _State(threading.local):
-    """What a thread shows, and the parts of its result that are finished."""
+    """Display of a thread, and the finished parts of its result."""
 
     display: "Display | None" = None
     hidden = False
@@ -92,7 +92,7 @@ class Display:
             self._write(self.line(), True)
 
     def position(self) -> str:
-        """How far the stage is."""
+        """Label of the stage, with the units that are done."""
         return f"{self.label}, {self.done} of {self.total} {self.unit}" if self.total else self.label
 
     def line(self) -> str:
@@ -126,13 +126,13 @@ class Announcement(Display):
         super().__init__(title, _plain_line, delay=0.0, interval=0.0)
 
     def begin(self, label: str, total: int | None, unit: str, done: int) -> None:
-        """Begin a stage; the stages of several parts are of one kind."""
+        """Begin a stage, of the same kind in every part."""
         self.kind = ", ".join([*(name for name, _, _ in _state.parts), label])
         self.repeats = math.prod(count for _, _, count in _state.parts)
         super().begin(label, total, unit, done)
 
     def end(self, complete: bool) -> None:
-        """Nothing: what is over needs no announcement."""
+        """Do nothing: an announcement comes before the end."""
 
     def _look(self) -> None:
         if self.kind in self.announced or not self.total or self.done <= self._first:
@@ -200,7 +200,7 @@ def shows(title: str) -> Callable[[Callable[Parameters, Result]], Callable[Param
 
 @contextlib.contextmanager
 def _interruptible(title: str) -> Iterator[None]:
-    """Turn Ctrl-C in the outermost diagnostic into an :class:`Interrupted` with what is finished."""
+    """Turn Ctrl-C in the outermost diagnostic into an :class:`Interrupted` with the finished parts."""
     _state.depth += 1
     if _state.depth == 1:
         _state.finished = ()

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class _State(threading.local):
-    """Number of results that are being computed around the present one, the outermost one's title, what it issued."""
+    """Depth of nested results; title and issued warnings of the outermost one."""
 
     depth = 0
     title = ""

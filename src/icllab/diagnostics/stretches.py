@@ -25,7 +25,7 @@ def map_in_stretches(function: Callable[[Any], Any], rows: Any) -> Any:
 
 @eqx.filter_jit(donate="all-except-first")
 def _filled(problem: tuple[Callable[[Any], Any], Any], values: Any, first: Any, end: Any) -> Any:
-    """The values with those of the rows from ``first`` to ``end`` filled in."""
+    """Fill in the values of the rows from ``first`` to ``end``."""
     function, rows = problem
 
     def step(i: Any, values: Any) -> Any:

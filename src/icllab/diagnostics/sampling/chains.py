@@ -105,12 +105,12 @@ def kept(w: Starts, parameters: Kept) -> Any:
 
 
 def described(above: Any) -> str:
-    """What a display says of chains: nbeta times the mean loss above the point."""
+    """Text of a display: nbeta times the mean loss above the point."""
     return f"nbeta (L - L*) {float(above):.3g}"
 
 
 def require_bounded(level: float, above: Any) -> None:
-    """Raise if losses ``above`` the loss at the point are so far below it that the loss has no lower bound.
+    """Raise if losses ``above`` the loss at the point show that the loss is unbounded below.
 
     Raises:
         InputError: One is lower by more than a thousand times one plus the size of the loss at the point.

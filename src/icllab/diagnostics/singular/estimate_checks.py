@@ -70,7 +70,7 @@ def lowest_near(local: LocalLoss, nbeta: float) -> Lowest:
 
 
 def bias_sentence(bias: float) -> str:
-    """That a descent lowers the loss by ``bias`` over nbeta."""
+    """Warning that a descent lowers the loss by ``bias`` over nbeta."""
     return (
         f"the point is no minimum of this loss: a descent from it lowers the loss by {bias:.2g}/nbeta, and what "
         "is measured from the point is too low by as much"
