@@ -20,7 +20,7 @@ from icllab.diagnostics.sampling.draws import Draws, sample_chains
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.priors import Prior
-from icllab.diagnostics.sampling.sampled_losses import sample_count
+from icllab.diagnostics.sampling.sampled_losses import require_mean, sample_count, vector_loss
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
 from icllab.diagnostics.sampling.sgld import SGLD
 from icllab.diagnostics.sampling.smc import SMC
@@ -273,6 +273,7 @@ def learning_coefficient(
         values, is_curve = inverse_temperatures(count, nbeta)
         last = None if is_curve or isinstance(sampler, SMC) else values[-1]
     if last is not None and "minimum" in chosen:
+        require_mean(*vector_loss(loss, at, data))
         with part("descent"):
             local = LocalLoss.from_loss(loss, at, data)
             lowest = lowest_near(local, last)
