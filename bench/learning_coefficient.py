@@ -306,7 +306,7 @@ def transformer(threads):
     def ours(mode, warm_up=0, draws=1, seed=1):
         options = {"step_size": jnp.float32(STEP), "draws": draws, "mode": mode, "key": jax.random.key(seed)}
         return lambda steps: jax.block_until_ready(
-            sample_batches(batches, starts, warm_up=jnp.asarray(warm_up + steps - draws), **options)
+            sample_batches(batches, starts, warm_up=warm_up + steps - draws, **options)
         )
 
     order = torch.randperm(PROMPTS, generator=torch.Generator().manual_seed(0)).reshape(-1, BATCH)

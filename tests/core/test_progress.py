@@ -90,8 +90,69 @@ def test_nobody_looks_at_a_pipe(capfd):
     with progress.shown("training"):
         progress.stage("", 3, "steps")
         progress.advance(3)
-        assert not progress.watched()
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_lasts_is_announced_once_where_nobody_looks(capfd, clock):
+    """Six parts of half a minute each are one line; parts of a second are none."""
+    with progress.shown("coefficient"):
+        for i in range(6):
+            with progress.part("state", i, 6):
+                progress.stage("chains", 60, "moves")
+                clock.seconds += 1.0
+                progress.move_to(0)
+                for done in (1, 2, 60):
+                    clock.seconds += 0.5
+                    progress.move_to(done)
+        progress.stage("short", 10, "moves")
+        for _ in range(10):
+            clock.seconds += 1.0
+            progress.advance()
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == "coefficient, state 1 of 6, chains (60 moves): about 30 s, 3 min 00 s for all 6\n"
+
+
+def test_what_is_hidden_is_not_announced(capfd, clock):
+    with progress.shown("coefficient", False), progress.shown("inner"):
+        progress.stage("chains", 60, "moves")
+        progress.move_to(0)
+        clock.seconds = 5.0
+        progress.move_to(1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_loop_in_stretches_makes_every_turn_once():
+    turns = []
+
+    def advance(carry, first, end):
+        turns.extend(range(first, end))
+        return carry + (end - first)
+
+    assert progress.in_stretches(advance, 0, 1000) == 1000
+    assert turns == list(range(1000))
+
+
+def test_ctrl_c_ends_a_diagnostic_with_what_is_finished():
+    @progress.shows("curve")
+    def curve():
+        progress.stage("rows", 3, "rows")
+        inner()
+        progress.keep("first")
+        progress.advance()
+        raise KeyboardInterrupt
+
+    @progress.shows("row")
+    def inner():
+        return None
+
+    for _ in range(2):  # nothing stays from the call before
+        with pytest.raises(
+            progress.Interrupted, match="curve, rows, 1 of 3 rows: interrupted; 1 finished part: "
+        ) as stop:
+            curve()
+        assert stop.value.finished == ("first",)
+        assert isinstance(stop.value, KeyboardInterrupt)
 
 
 def test_a_pipe_gets_lines_where_they_are_asked_for(capfd):
@@ -172,7 +233,6 @@ def test_what_fails_is_not_said_to_be_done(terminal):
     with pytest.raises(KeyError):
         fail()
     assert "1 of 4 steps" in looks(terminal)[-1]
-    assert not progress.watched()
 
 
 def test_what_is_no_answer_is_refused():
@@ -243,7 +303,6 @@ def test_samplers_show_their_moves_and_draw_the_same_bits(name, terminal):
     silent = numbers(False)
     assert terminal.getvalue() == ""
     watched = numbers(None)
-    jax.effects_barrier()
     np.testing.assert_array_equal(watched, silent)
     assert label in terminal.getvalue()
     assert total in terminal.getvalue()

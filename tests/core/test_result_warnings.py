@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from icllab.core.errors import ResultWarning
-from icllab.core.result_warnings import collected, warn, warns
+from icllab.core.result_warnings import collected, warn, warn_at_once, warns
 
 SENTENCE = "chains disagree"
 
@@ -40,7 +40,11 @@ def test_a_warning_has_its_number_and_the_line_of_the_call():
 
 @pytest.mark.parametrize(
     ("values", "subject"),
-    [([1.0, 3.0, 2.0], "learning coefficient from 1 to 3"), ([], "learning coefficient")],
+    [
+        ([1.0, np.nan, 3.0, 2.0], "learning coefficient from 1 to 3"),
+        ([np.nan], "learning coefficient"),
+        ([], "learning coefficient"),
+    ],
 )
 def test_several_numbers_are_told_by_their_range(values, subject):
     (record,) = caught(lambda: measured(values))
@@ -92,7 +96,29 @@ def test_none_is_issued_while_they_are_collected_but_in_other_threads():
     assert len(caught(both)) == 1
 
 
-@pytest.mark.parametrize("result", [None, 3.0, xr.Dataset(), estimates(1.0, texts=())])
+def test_a_warning_before_the_result_is_not_issued_again():
+    @warns("coefficient")
+    def early():
+        warn_at_once("at once")
+        warn_at_once("at once")
+        return estimates(1.0, texts=("at once", "later"))
+
+    for _ in range(2):
+        assert [str(record.message) for record in caught(early)] == [
+            "coefficient: at once",
+            "coefficient 1 ± 0.1: later",
+        ]
+
+    @warns("sum")
+    def outer():
+        early()
+        return estimates(1.0, texts=())
+
+    assert not caught(outer)
+    assert not caught(lambda: warn_at_once("outside"))
+
+
+@pytest.mark.parametrize("result", [estimates(1.0, texts=("",)), None, 3.0, xr.Dataset(), estimates(1.0, texts=())])
 def test_a_result_without_warnings_is_silent(result):
     assert not caught(warns("number")(lambda: result))
 

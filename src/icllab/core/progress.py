@@ -2,7 +2,10 @@
 
 A function that may last opens a display (:func:`shown`) and the loops inside of it report to that: a stage
 (:func:`stage`), and how far it is (:func:`advance`, :func:`move_to`). Without a display a report costs nothing. There
-is one display: a function that is called inside of another that shows its progress, or hides it, opens none.
+is one display: a function that is called inside of another that shows its progress, or hides it, opens none. Where
+nobody looks, one line announces each kind of stage that takes more than twenty seconds.
+
+A compiled loop runs in stretches (:func:`in_stretches`), so that Ctrl-C ends it within a second.
 """
 
 import contextlib
@@ -20,22 +23,43 @@ from icllab.core.spelling import printable
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Carry = TypeVar("Carry")
 
 DELAY = 1.0  # seconds of silence at the beginning, unless the progress is asked for
 INTERVAL, INTERVAL_OF_LINES = 0.2, 10.0  # seconds from one look to the next; of lines that do not rewrite themselves
 WIDTH = 20  # characters of the bar
-REPORTS = 50  # of a compiled loop: they take some 20 ms in all
+STRETCH = 0.25  # seconds of a compiled loop between two looks at the keyboard
+GROWTH = 4  # of a stretch over the one before, at most
+ANNOUNCED = 20.0  # seconds of a stage that is announced where nobody looks
 
 
 class _State(threading.local):
-    """What a thread shows."""
+    """Display of a thread, and the finished parts of its result."""
 
     display: "Display | None" = None
     hidden = False
+    parts: tuple[tuple[str, int, int], ...] = ()  # labels, numbers and counts of the parts around a stage
+    depth = 0
+    finished: tuple[Any, ...] = ()
 
 
 _state = _State()
-_reported: "Display | None" = None  # that of the compiled loop which runs: its reports come from threads of XLA
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a diagnostic; its message says in a line how far it was.
+
+    Attributes:
+        finished: Parts of the result that were complete, such as the estimates of some steps.
+    """
+
+    def __init__(self, message: str, finished: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.finished = finished
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that a notebook shows."""
+        return [str(self)]
 
 
 class Display:
@@ -49,7 +73,8 @@ class Display:
 
     def begin(self, label: str, total: int | None, unit: str, done: int) -> None:
         """Begin a stage of ``total`` units, of which some may be done; None: nobody knows how many."""
-        self.label = f"{self.title}, {label}" if label else self.title
+        parts = [f"{name} {i + 1} of {count}" if count > 1 else name for name, i, count in _state.parts]
+        self.label = ", ".join(filter(None, [self.title, *parts, label]))
         self.total, self.unit, self.done, self.text, self.left = total, unit, done, "", None
         self._start, self._first = time.monotonic(), done
         self._look()
@@ -66,6 +91,10 @@ class Display:
         if self._written:
             self.done, self._start = self.total if complete and self.total else self.done, self._opened
             self._write(self.line(), True)
+
+    def position(self) -> str:
+        """Label of the stage, with the units that are done."""
+        return f"{self.label}, {self.done} of {self.total} {self.unit}" if self.total else self.label
 
     def line(self) -> str:
         """What is seen."""
@@ -89,6 +118,37 @@ class Display:
             self._write(self.line(), False)
 
 
+class Announcement(Display):
+    """One line for each kind of stage that will take more than twenty seconds, and nothing else."""
+
+    def __init__(self, title: str) -> None:
+        self.announced: set[str] = set()
+        self.kind, self.repeats = title, 1
+        super().__init__(title, _plain_line, delay=0.0, interval=0.0)
+
+    def begin(self, label: str, total: int | None, unit: str, done: int) -> None:
+        """Begin a stage, of the same kind in every part."""
+        self.kind = ", ".join([*(name for name, _, _ in _state.parts), label])
+        self.repeats = math.prod(count for _, _, count in _state.parts)
+        super().begin(label, total, unit, done)
+
+    def end(self, complete: bool) -> None:
+        """Do nothing: an announcement comes before the end."""
+
+    def _look(self) -> None:
+        if self.kind in self.announced or not self.total or self.done <= self._first:
+            return
+        seconds = time.monotonic() - self._start
+        left = seconds / (self.done - self._first) * (self.total - self.done) if self.left is None else self.left
+        stage = seconds + left
+        if stage * self.repeats > ANNOUNCED and seconds >= DELAY:
+            self.announced.add(self.kind)
+            count, whole = f"{self.total} {self.unit}".rstrip(), ""
+            if self.repeats > 1:
+                whole = f", {spelled(stage * self.repeats)} for all {self.repeats}"
+            self._write(f"{self.label} ({count}): about {spelled(stage)}{whole}", False)
+
+
 @contextlib.contextmanager
 def shown(title: str, visible: bool | None = None) -> Iterator[None]:
     """Open a display while a function runs; None: if stderr is a terminal or a notebook.
@@ -109,6 +169,8 @@ def shown(title: str, visible: bool | None = None) -> Iterator[None]:
         interval = INTERVAL if notebook or terminal else INTERVAL_OF_LINES
         write = _notebook_line() if notebook else _terminal_line if terminal else _plain_line
         _state.display = Display(title, write, delay=0.0 if visible else DELAY, interval=interval)
+    elif visible is None and sys.stderr is not None and not sys.stderr.closed:
+        _state.display = Announcement(title)
     else:
         _state.display, _state.hidden = None, visible is False
     display = _state.display
@@ -129,7 +191,7 @@ def shows(title: str) -> Callable[[Callable[Parameters, Result]], Callable[Param
         @functools.wraps(function)
         def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             visible: Any = kwargs.get("progress")
-            with shown(title, visible):
+            with shown(title, visible), _interruptible(title):
                 return function(*args, **kwargs)
 
         return wrapped
@@ -137,17 +199,87 @@ def shows(title: str) -> Callable[[Callable[Parameters, Result]], Callable[Param
     return decorate
 
 
-def watched() -> bool:
-    """Whether somebody looks, so that a compiled loop should :func:`report`."""
-    global _reported
-    _reported = _state.display
-    return _reported is not None
+@contextlib.contextmanager
+def _interruptible(title: str) -> Iterator[None]:
+    """Turn Ctrl-C in the outermost diagnostic into an :class:`Interrupted` with the finished parts."""
+    _state.depth += 1
+    if _state.depth == 1:
+        _state.finished = ()
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if _state.depth > 1 or isinstance(error, Interrupted):
+            raise
+        count, display = len(_state.finished), _state.display
+        place = title if display is None else display.position()
+        kept = f"{count} finished part{'s' * (count > 1)}: sys.last_value.finished" if count else "nothing is finished"
+        raise Interrupted(f"{place}: interrupted; {kept}", _state.finished) from None
+    finally:
+        _state.depth -= 1
+
+
+def keep(part: Any) -> None:
+    """Keep a finished part of the result of the outermost diagnostic, for who interrupts it."""
+    if _state.depth:
+        _state.finished = (*_state.finished, part)
+
+
+def in_stretches(
+    advance: Callable[[Carry, int, int], Carry],
+    carry: Carry,
+    last: int,
+    *,
+    before: int = 0,
+    shown: bool = True,
+    text: Callable[[Carry], str] | None = None,
+    check: Callable[[Carry], None] | None = None,
+) -> Carry:
+    """Run the turns 0 to ``last`` of a compiled loop, in stretches of about a quarter of a second.
+
+    Args:
+        advance: ``(carry, first, end) -> carry`` after the turns from ``first`` to ``end``, one program for all
+            stretches. The first call makes no turn, and compiles. A clock decides how many turns a stretch has, and
+            does not change their values.
+        carry: Carry before the first turn.
+        last: Number of turns.
+        before: Units of the stage that were done before.
+        shown: Whether turns are units of the stage.
+        text: What the display says of a carry.
+        check: Raise if the loop is to end.
+    """
+    import jax
+
+    done, count = 0, 1
+    carry = jax.block_until_ready(advance(carry, 0, 0))
+    if shown:
+        move_to(before)
+    while done < last:
+        end, clock = min(done + count, last), time.perf_counter()
+        carry = jax.block_until_ready(advance(carry, done, end))
+        pace = max(time.perf_counter() - clock, 1e-9) / (end - done)
+        done, count = end, max(1, min(int(STRETCH / pace), GROWTH * count))
+        if check is not None:
+            check(carry)
+        if shown:
+            move_to(before + done, "" if text is None or _state.display is None else text(carry))
+    return carry
 
 
 def stage(label: str, total: int | None = None, unit: str = "", *, done: int = 0) -> None:
     """Begin a stage of what is shown, if it is."""
     if _state.display is not None:
         _state.display.begin(label, total, unit, done)
+
+
+@contextlib.contextmanager
+def part(label: str, number: int = 0, count: int = 1) -> Iterator[None]:
+    """Name the part of a computation that the stages inside belong to, number ``number`` of ``count``."""
+    before = _state.parts
+    _state.parts = (*before, (label, number, count))
+    try:
+        yield
+    finally:
+        _state.parts = before
 
 
 def move_to(done: int, text: str = "", *, left: float | None = None) -> None:
@@ -160,12 +292,6 @@ def advance(count: int = 1, text: str = "") -> None:
     """So many more units of the stage are done."""
     if _state.display is not None:
         _state.display.move_to(_state.display.done + count, text)
-
-
-def report(done: int, text: str = "", *, more: bool = False) -> None:
-    """A report of a compiled loop: so many units are done, or so many ``more``."""
-    if _reported is not None:
-        _reported.move_to(_reported.done + done if more else done, text)
 
 
 def spelled(seconds: float) -> str:

@@ -7,6 +7,7 @@ result of its caller carries what matters.
 
 import contextlib
 import functools
+import math
 import sys
 import threading
 import warnings
@@ -21,9 +22,11 @@ Result = TypeVar("Result")
 
 
 class _State(threading.local):
-    """Number of results that are being computed around the present one."""
+    """Depth of nested results; title and issued warnings of the outermost one."""
 
     depth = 0
+    title = ""
+    issued: frozenset[str] = frozenset()
 
 
 _state = _State()
@@ -53,10 +56,13 @@ def warns(
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         @functools.wraps(function)
         def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            if not _state.depth:
+                _state.title, _state.issued = title, frozenset()
             with collected():
                 result = function(*args, **kwargs)
             if not _state.depth:
-                warn(sentences(result), f"{title} {spelled(result, number, error)}".rstrip())
+                texts = [text for text in sentences(result) if text not in _state.issued]
+                warn(texts, f"{title} {spelled(result, number, error)}".rstrip())
             return result
 
         return wrapped
@@ -64,11 +70,20 @@ def warns(
     return decorate
 
 
+def warn_at_once(text: str) -> None:
+    """Issue a warning of the outermost result before it is complete; it is not issued again at its end."""
+    if _state.depth == 1 and text not in _state.issued:
+        _state.issued |= {text}
+        _issue([text], _state.title)
+
+
 def warn(texts: Iterable[str], subject: str) -> None:
     """Issue a :class:`~icllab.core.errors.ResultWarning` for each text, at the line of the user's call."""
-    texts = list(texts)
-    if _state.depth or not texts:
-        return
+    if not _state.depth:
+        _issue(texts, subject)
+
+
+def _issue(texts: Iterable[str], subject: str) -> None:
     frame = _users_frame()
     for text in texts:
         # No registry: a cell of a notebook that is run again warns again.
@@ -86,7 +101,7 @@ def sentences(result: Any) -> list[str]:
     """Warnings that a Dataset, draws or a map carries."""
     texts = result.attrs.get("warnings", ()) if hasattr(result, "attrs") else getattr(result, "warnings", ())
     texts = texts() if callable(texts) else texts
-    return [texts] if isinstance(texts, str) else list(texts)
+    return [text for text in ([texts] if isinstance(texts, str) else texts) if text]
 
 
 def spelled(result: Any, number: str, error: str) -> str:
@@ -95,7 +110,8 @@ def spelled(result: Any, number: str, error: str) -> str:
         return ""
     values = result[number].values
     if values.ndim:
-        return f"from {values.min():.3g} to {values.max():.3g}" if values.size else ""
+        finite = sorted(value for value in values.ravel().tolist() if math.isfinite(value))
+        return f"from {finite[0]:.3g} to {finite[-1]:.3g}" if finite else ""
     return f"{float(values):.3g}" + (f" ± {float(result[error]):.1g}" if error in result else "")
 
 

@@ -15,7 +15,7 @@ from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _rows, fit_map
 from icllab.diagnostics.contexts.maps import _warnings, context_map
 from icllab.diagnostics.contexts.queries import answers_alone, queries_for
-from icllab.diagnostics.contexts.solvers import MapSolver, Solution, _continue_with_adam, _solution, solve
+from icllab.diagnostics.contexts.solvers import MapSolver, Solution, _continue_with_adam, _Origin, _solution, solve
 from icllab.diagnostics.contexts.subspaces import parameter_mask, parameters, random_direction
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
 
@@ -190,9 +190,9 @@ def test_of_two_solvers_the_lower_is_taken_and_gradients_are_over_that_at_the_st
         model = family()
         query_set = queries_for(context, task, count=queries, size=1, key=jax.random.key(0))
         fit = nulls.own_case(model, parameter_mask(model, slow), context, query_set, "squares").fit
-        flat, unravel = ravel_pytree(fit.free)
+        flat = ravel_pytree(fit.free)[0]
         first = jnp.asarray([1e-3, 2e-3, -1e-3])
-        start = _solution(fit, unravel, flat, 2 * first, first, jnp.asarray(0))
+        start = _solution(fit, _Origin(jnp.asarray(1.0), first), flat, 2 * first, jnp.asarray(0))
         assert float(start.gradient) == pytest.approx(2, rel=1e-12)
         assert start.divergence == start.start > 0
         options = MapSolver(adam_steps=300)

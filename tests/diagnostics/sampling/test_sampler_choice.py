@@ -14,20 +14,23 @@ from icllab.diagnostics.sampling.sampler_choice import chosen_sampler
 
 
 @pytest.mark.parametrize(
-    ("seconds", "parameters", "samples", "sampler", "said"),
+    ("seconds", "samples", "sampler", "warm_up", "reason"),
     [
-        (0.001, 50_000, 4096, HMC, "nominally take 1 ms, below 5"),
-        (0.4, 50_000, 0, HMC, "there are no data to draw batches of"),
-        (0.4, 50_000, 256, HMC, "all 256 samples are one batch"),
-        (0.02, 3000, 4096, HMC, "below 50, at 3000 parameters, not above 20000"),
-        (0.02, 50_000, 4096, SGLD, "4096 samples with 50000 parameters: batches of 256 cost less"),
-        (0.4, 3000, 4096, SGLD, "nominally take 4e+02 ms"),
+        (1e-5, 4096, HMC, 500, "nominally take 0.01 ms: chains fit into 15 nominal seconds"),
+        (5e-4, 4096, HMC, 104, "chains fit"),
+        (0.4, 0, HMC, 50, "there are no data to draw batches of"),
+        (0.4, 256, HMC, 50, "all 256 samples are one batch"),
+        (0.004, 4096, SGLD, 2000, "of 4096 samples: batches of 256 cost less"),
+        (0.02, 4096, SGLD, 500, "batches of 256 cost less"),
+        (0.4, 4096, SGLD, 200, "nominally take 4e+02 ms"),
     ],
 )
-def test_the_sampler_is_a_matter_of_cost(seconds, parameters, samples, sampler, said):
-    found, reason = chosen_sampler(seconds, parameters, samples)
-    assert found == sampler()
-    assert said in reason
+def test_the_sampler_is_a_matter_of_cost(seconds, samples, sampler, warm_up, reason):
+    choice, text = chosen_sampler(seconds, samples)
+    assert choice == sampler(warm_up=warm_up)
+    assert reason in text
+    per_gradient = seconds * (sampler().batch / samples if sampler is SGLD else 1)
+    assert choice.gradients * per_gradient <= 15.1 * max(1, sampler().gradients * per_gradient / 150)
 
 
 def test_chains_run_side_by_side_where_a_gradient_is_overhead():

@@ -9,11 +9,13 @@ import pytest
 import xarray as xr
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, SMC, learning_coefficient
+from icllab.diagnostics import HMC, SGLD, SMC, learning_coefficient
+from icllab.diagnostics.sampling import sgld as chains_of_batches
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.sampling_warnings import chain_warnings, pulled
-from icllab.diagnostics.singular import limits
+from icllab.diagnostics.singular import coefficients, limits
 from icllab.diagnostics.singular.estimate_checks import Lowest, lowest_near, rows_of_halves, with_descent
+from icllab.diagnostics.singular.temperature_estimates import OF_HESSIAN
 
 N = 1e6
 NBETA = N / np.log(N)
@@ -284,3 +286,92 @@ def test_the_limit_of_expensive_losses_is_that_of_chains():
     assert found["regular_probability"] > 0.9
     # The last point of the curve is the chains' own estimate.
     assert found["curve"][-1] == pytest.approx(float(found["mean_estimate"]), abs=1e-6)
+
+
+def unbounded(w):
+    return -jnp.sum(w**2)
+
+
+@pytest.mark.parametrize("sampler", ["auto", HMC(chains=4, warm_up=200), SMC(particles=50, repeats=2)])
+def test_a_loss_without_a_lower_bound_is_refused(sampler):
+    estimand = "at_temperature" if isinstance(sampler, HMC) else None
+    with pytest.raises(InputError, match="loss: expected a function with a lower bound near the point, where"):
+        learning_coefficient(
+            unbounded, jnp.full(2, 0.1), n=1e4, sampler=sampler, estimand=estimand, key=jax.random.key(0)
+        )
+
+
+def of_rows(w, rows):
+    return jnp.mean((rows @ w) ** 2) / 2
+
+
+ROWS = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("checks", "made"),
+    [
+        ((), ""),
+        (("step_size",), "step_size"),
+        (("hessian", "minimum"), "hessian, minimum"),
+        (None, "hessian, step_size"),
+    ],
+)
+def test_checks_are_made_by_name_and_told(checks, made):
+    """Whatever is checked, the estimate is the same."""
+    options = {"data": ROWS, "nbeta": 50.0, "localization": 1.0, "key": jax.random.key(3)}
+    sampler = SGLD(chains=4, warm_up=20, draws=40, batch=16)
+    estimate = learning_coefficient(of_rows, np.zeros(3, np.float32), sampler=sampler, checks=checks, **options)
+    bare = learning_coefficient(of_rows, np.zeros(3, np.float32), sampler=sampler, checks=(), **options)
+    assert estimate.attrs["checks"] == made + (", minimum" if checks is None else "")
+    missing = set(estimate.attrs["unchecked"].split(", "))
+    assert missing == {"minimum", "hessian", "step_size", "data", "limit"} - set(estimate.attrs["checks"].split(", "))
+    for name, variable in (("hessian", "hessian_share"), ("step_size", "halved_gap"), ("minimum", "descent")):
+        assert (variable in estimate) == (name not in missing)
+    for name in ("estimate", "mcse", "loss_trace"):
+        np.testing.assert_array_equal(estimate[name], bare[name])
+
+
+def test_an_unknown_check_is_refused():
+    with pytest.raises(InputError, match="unknown check 'minimun'; did you mean 'minimum'"):
+        learning_coefficient(of_rows, np.zeros(3), data=ROWS, key=jax.random.key(0), checks=("minimun",))
+    with pytest.raises(InputError, match=r"checks: expected a tuple of names, of minimum, .* got 'minimum'"):
+        learning_coefficient(of_rows, np.zeros(3), data=ROWS, key=jax.random.key(0), checks="minimum")
+
+
+def test_checks_by_default_take_no_longer_than_the_chains(monkeypatch):
+    """By the gradients that are counted: those of half the step, and of products with the Hessian."""
+    moves, turns = [], chains_of_batches._turns
+
+    def counted(loop, carry, first, end):
+        moves.append(int(end) - int(first))
+        return turns(loop, carry, first, end)
+
+    monkeypatch.setattr(chains_of_batches, "_turns", counted)
+    options = {"data": ROWS, "nbeta": 50.0, "localization": 1.0, "key": jax.random.key(3)}
+    sampler = SGLD(chains=4, warm_up=20, draws=40, batch=16, mode="vmap")
+    learning_coefficient(of_rows, np.zeros(3, np.float32), sampler=sampler, **options)
+    assert 60 < sum(moves) <= (2 - OF_HESSIAN) * 60
+
+
+def test_far_from_a_minimum_it_is_told_before_anything_is_sampled(monkeypatch):
+    """And checks that presume one are left out."""
+    events = []
+    monkeypatch.setattr(coefficients, "warn_at_once", events.append)
+    estimate_at_temperature = coefficients.estimate_at_temperature
+
+    def sampled(*arguments, **options):
+        events.append("sampled")
+        return estimate_at_temperature(*arguments, **options)
+
+    monkeypatch.setattr(coefficients, "estimate_at_temperature", sampled)
+    monkeypatch.setattr(coefficients, "populations_are_cheap", lambda local: False)
+    sampler = HMC(chains=4, warm_up=20, draws=40)
+    estimate = learning_coefficient(of_rows, np.full(3, 2.0), data=ROWS, sampler=sampler, key=jax.random.key(0))
+    assert events[1:] == ["sampled"]
+    assert events[0].startswith("the point is no minimum of this loss: a descent from it lowers the loss by ")
+    assert events[0] in estimate.attrs["warnings"]
+    assert {"data", "limit"} < set(estimate.attrs["unchecked"].split(", "))
+    near = learning_coefficient(of_rows, np.zeros(3), data=ROWS, sampler=sampler, key=jax.random.key(0))
+    assert events[2:] == ["sampled"]
+    assert near.attrs["unchecked"] == "step_size"

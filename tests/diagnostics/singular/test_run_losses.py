@@ -11,7 +11,7 @@ import icllab as icl
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics import HMC, SMC, learning_coefficient
-from icllab.diagnostics.sampling.chains import run_chains
+from icllab.diagnostics.sampling.chains import _turns
 from icllab.diagnostics.singular import temperature_estimates
 from icllab.diagnostics.singular.run_losses import network_loss, prompts_for, requested_steps, run_loss
 from icllab.models import LinearAttention
@@ -97,9 +97,9 @@ def test_steps_and_members_share_a_program(trained):
     assert found.attrs["n"] == 20
     assert found.attrs["warnings"][0].startswith("member 0: step 1: ")
     assert np.isfinite(found["estimate"]).all()
-    compiled = run_chains._cached._cache_size()
+    compiled = _turns._cached._cache_size()
     one = learning_coefficient(run, np.int64(2), key=jax.random.key(4), **how)
-    assert run_chains._cached._cache_size() == compiled
+    assert _turns._cached._cache_size() == compiled
     np.testing.assert_allclose(one["estimate"], found["estimate"].sel(step=2), rtol=1e-4)
     assert "step" not in one.dims
 

@@ -151,7 +151,7 @@ def test_terms_of_a_quadratic():
     assert found["hessian_share"] == pytest.approx(5 / float(found["estimate"]), rel=1e-4)
     assert found.attrs["warnings"] == []
     assert (found.attrs["sampler"], found.attrs["mode"]) == ("HMC", "vmap")
-    assert "below 5" in found.attrs["reason"]
+    assert "chains fit into 15 nominal seconds" in found.attrs["reason"]
     assert "n" not in found.attrs
 
 

@@ -14,6 +14,7 @@ from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.progress import advance, shows, stage
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
+from icllab.core.result_warnings import warns
 from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence
@@ -99,6 +100,7 @@ class ContextMap:
         return {name: beside(name) for name in ("gap", "derivative", "composition", "norm")}
 
 
+@warns("context map")
 @names_ignored
 @shows("context map")
 def context_map(

@@ -32,6 +32,7 @@ from icllab.diagnostics.contexts.map_tests import fit_map
 from icllab.diagnostics.contexts.queries import answers_alone, join_prompt, last_answer, unpadded
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where, parameter_mask
+from icllab.diagnostics.stretches import map_in_stretches
 
 
 @dataclass(frozen=True, repr=False)
@@ -258,14 +259,12 @@ def _jacobian(model: Any, mask: Any, context: Any, queries: Any, at: Array, kind
     return np.concatenate(flat, axis=1) / np.sqrt(len(at))
 
 
-@eqx.filter_jit
 def _jacobians(model: Any, mask: Any, context: Any, queries: Any, at: Array, kind: str) -> Any:
-    free = eqx.filter(model, mask)
+    return map_in_stretches(eqx.Partial(_jacobian_of_query, model, mask, context, kind), (queries, at))
 
-    def jacobian(pair: tuple[Any, Array]) -> Any:
-        query, answer = pair
-        prompt = query if context is None else join_prompt(context, query)
-        columns = jax.jacrev(lambda f: last_answer(eqx.combine(f, model), prompt))(free)
-        return jax.tree.map(lambda leaf: metric_root(kind, answer, leaf), columns)
 
-    return jax.lax.map(jacobian, (queries, at))
+def _jacobian_of_query(model: Any, mask: Any, context: Any, kind: str, pair: tuple[Any, Array]) -> Any:
+    query, answer = pair
+    prompt = query if context is None else join_prompt(context, query)
+    columns = jax.jacrev(lambda f: last_answer(eqx.combine(f, model), prompt))(eqx.filter(model, mask))
+    return jax.tree.map(lambda leaf: metric_root(kind, answer, leaf), columns)

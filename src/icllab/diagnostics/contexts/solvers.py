@@ -28,6 +28,7 @@ from jaxtyping import Array, Float
 
 from icllab.core.domains import PROPER_FRACTION, Domain
 from icllab.core.errors import expected, require_integer, unknown
+from icllab.core.progress import in_stretches
 from icllab.diagnostics.contexts.distances import divergence, metric_root
 from icllab.diagnostics.contexts.queries import answers_after, answers_alone, last_answer
 from icllab.diagnostics.contexts.subspaces import parameters
@@ -150,7 +151,14 @@ def solve(fit: MapFit, solver: MapSolver) -> tuple[Solution, str]:
     """Solve a fit; also return the name of the method."""
     if solver.method == "adam":
         return adam(fit, solver), "adam"
-    solution = gauss_newton(fit, solver)
+    origin = _origin(fit)
+    state = in_stretches(
+        lambda state, first, end: _gauss_newton_steps(fit, solver, origin, state, jnp.asarray(end)),
+        _gauss_newton_start(fit, origin),
+        solver.steps,
+        shown=False,
+    )
+    solution = _solution(fit, origin, state[0], state[2], state[4])
     if solver.method != "auto" or float(solution.gradient) <= solver.tolerance:
         return solution, "dense" if solver.method == "dense" else "gauss_newton"
     return _continue_with_adam(fit, solution, solver), "adam"
@@ -166,15 +174,46 @@ def _continue_with_adam(fit: MapFit, solution: Solution, solver: MapSolver) -> S
 
 @eqx.filter_jit
 def gauss_newton(fit: MapFit, solver: MapSolver) -> Solution:
-    """Damped Gauss-Newton steps from the model's weights."""
+    """Damped Gauss-Newton steps from the model's weights, as one program."""
+    origin = _origin(fit)
+    begin = _gauss_newton_start(fit, origin)
+    w, _, slope, _, count, _ = _gauss_newton_steps(fit, solver, origin, begin, jnp.asarray(solver.steps))
+    return _solution(fit, origin, w, slope, count)
+
+
+class _Origin(NamedTuple):
+    """The objective at the model's weights: its gradient, and the curvature along it."""
+
+    stiffness: Array
+    gradient: Array
+
+
+@eqx.filter_jit
+def _origin(fit: MapFit) -> _Origin:
     begin, unravel = ravel_pytree(fit.free)
-    value_of, slope_of, stiffness, first = _objective(fit, begin, unravel, solver)
+    gradient = jax.grad(lambda w: fit.divergence_of(unravel(w)))(begin)
+    return _Origin(curvature_along(fit.curvature(unravel(begin)), gradient), gradient)
+
+
+@eqx.filter_jit
+def _gauss_newton_start(fit: MapFit, origin: _Origin) -> Any:
+    """Weights, objective, its gradient, damping, number of steps, and of steps without a gain."""
+    zero, divergence = jnp.asarray(0), fit.divergence_of(fit.free)
+    return ravel_pytree(fit.free)[0], divergence, origin.gradient, FIRST_DAMPING * origin.stiffness, zero, zero
+
+
+@eqx.filter_jit
+def _gauss_newton_steps(fit: MapFit, solver: MapSolver, origin: _Origin, state: Any, end: Array) -> Any:
+    """The state after at most ``end`` steps in all."""
+    begin, unravel = ravel_pytree(fit.free)
+    stiffness, first = origin
+    value_of, slope_of = _objective(fit, solver, stiffness)
     tiny = jnp.asarray(jnp.finfo(begin.dtype).tiny, begin.dtype)
     smallest, accuracy = 1e-3 * solver.tolerance * jnp.linalg.norm(first), float(jnp.finfo(begin.dtype).eps) ** 0.5
 
     def running(state: Any) -> Array:
         _, _, slope, _, count, idle = state
-        return (count < solver.steps) & (jnp.linalg.norm(slope) > smallest) & (idle < IDLE[solver.method == "dense"])
+        return (count < end) & (jnp.linalg.norm(slope) > smallest) & (idle < IDLE[solver.method == "dense"])
 
     def step(state: Any) -> Any:
         w, value, slope, damping, count, idle = state
@@ -196,30 +235,43 @@ def gauss_newton(fit: MapFit, solver: MapSolver) -> Solution:
         idle = jnp.where(value - after > accuracy * value, 0, idle + 1)
         return w, jnp.where(better, after, value), slope_of(w), damping, count + 1, idle
 
-    zero = jnp.asarray(0)
-    state = (begin, value_of(begin), first, FIRST_DAMPING * stiffness, zero, zero)
-    w, _, slope, _, count, _ = jax.lax.while_loop(running, step, state)
-    return _solution(fit, unravel, w, slope, first, count)
+    return jax.lax.while_loop(running, step, state)
+
+
+def adam(fit: MapFit, solver: MapSolver) -> Solution:
+    """Adam with a rate that falls along a cosine from a hundredth of the weights' root mean square to zero."""
+    origin, begin = _origin(fit), ravel_pytree(fit.free)[0]
+    state = in_stretches(
+        lambda state, first, end: _adam_steps(fit, solver, origin, state, jnp.asarray(first), jnp.asarray(end)),
+        (begin, optax.scale_by_adam().init(begin)),
+        solver.adam_steps,
+        shown=False,
+    )
+    slope = _slope(fit, solver, origin, state[0])
+    return _solution(fit, origin, state[0], slope, jnp.asarray(solver.adam_steps))
 
 
 @eqx.filter_jit
-def adam(fit: MapFit, solver: MapSolver) -> Solution:
-    """Adam with a rate that falls along a cosine from a hundredth of the weights' root mean square to zero."""
-    begin, unravel = ravel_pytree(fit.free)
-    _, slope_of, _, first = _objective(fit, begin, unravel, solver)
+def _adam_steps(fit: MapFit, solver: MapSolver, origin: _Origin, state: Any, first: Array, end: Array) -> Any:
+    """The weights and the optimiser's memory after the steps from ``first`` to ``end``."""
+    begin, slope_of = ravel_pytree(fit.free)[0], _objective(fit, solver, origin.stiffness)[1]
     size = jnp.sqrt(jnp.mean(begin**2))
     rate = 0.01 * jnp.where(size > 0, size, jnp.ones_like(size))
     optimizer = optax.scale_by_adam()
 
-    def step(state: Any, i: Array) -> tuple[Any, None]:
+    def step(i: Array, state: Any) -> Any:
         w, memory = state
         with jax.numpy_dtype_promotion("standard"):
             move, memory = optimizer.update(slope_of(w), memory)
         share = (1 + jnp.cos(jnp.pi * i.astype(w.dtype) / solver.adam_steps)) / 2
-        return (w - rate * share * jnp.asarray(move), memory), None
+        return w - rate * share * jnp.asarray(move), memory
 
-    (w, _), _ = jax.lax.scan(step, (begin, optimizer.init(begin)), jnp.arange(solver.adam_steps))
-    return _solution(fit, unravel, w, slope_of(w), first, jnp.asarray(solver.adam_steps))
+    return jax.lax.fori_loop(first, end, step, state)
+
+
+@eqx.filter_jit
+def _slope(fit: MapFit, solver: MapSolver, origin: _Origin, w: Array) -> Array:
+    return _objective(fit, solver, origin.stiffness)[1](w)
 
 
 class CarriedChange(NamedTuple):
@@ -280,15 +332,14 @@ def carried_step(fit: MapFit, direction: Any, change: Array, solver: MapSolver) 
     return unravel(answer), residual
 
 
-def _objective(fit: MapFit, begin: Array, unravel: Any, solver: MapSolver) -> tuple[Any, Any, Array, Array]:
-    """Objective D plus ridge, its gradient, the curvature along the first gradient, and the first gradient."""
-    first = jax.grad(lambda w: fit.divergence_of(unravel(w)))(begin)
-    stiffness = curvature_along(fit.curvature(unravel(begin)), first)
+def _objective(fit: MapFit, solver: MapSolver, stiffness: Array) -> tuple[Any, Any]:
+    """Objective D plus ridge, and its gradient."""
+    begin, unravel = ravel_pytree(fit.free)
 
     def value_of(w: Array) -> Array:
         return fit.divergence_of(unravel(w)) + solver.ridge_of(begin.dtype) * stiffness / 2 * jnp.sum((w - begin) ** 2)
 
-    return value_of, jax.grad(value_of), stiffness, first
+    return value_of, jax.grad(value_of)
 
 
 def curvature_along(curvature: Callable[[Array], Array], v: Array) -> Array:
@@ -297,10 +348,11 @@ def curvature_along(curvature: Callable[[Array], Array], v: Array) -> Array:
     return jnp.where(bend > 0, bend / jnp.maximum(jnp.sum(v**2), jnp.finfo(v.dtype).tiny), jnp.ones_like(bend))
 
 
-def _solution(fit: MapFit, unravel: Any, w: Array, slope: Array, first: Array, count: Array) -> Solution:
-    size = jnp.linalg.norm(first)
+@eqx.filter_jit
+def _solution(fit: MapFit, origin: _Origin, w: Array, slope: Array, count: Array) -> Solution:
+    size = jnp.linalg.norm(origin.gradient)
     ratio = jnp.linalg.norm(slope) / jnp.where(size > 0, size, jnp.ones_like(size))
-    free = unravel(w)
+    free = ravel_pytree(fit.free)[1](w)
     return Solution(free, fit.divergence_of(free), fit.divergence_of(fit.free), ratio, count)
 
 

@@ -85,10 +85,24 @@ def lanczos(
 
     Source: [GolubMeurant10].
     """
-    tiny = 10 * float(jnp.finfo(start.dtype).eps)
+    begin, last = _begin(start, order), jnp.asarray(order)
+    _, _, _, diagonal, off_diagonal = _steps(product, begin, jnp.asarray(0), last)
+    return diagonal, off_diagonal[:-1]
 
-    def step(carry: tuple[Array, Array, Array], j: Array) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
-        basis, vector, scale = carry
+
+def _begin(start: Array, order: int) -> tuple[Array, ...]:
+    """Basis, the next vector, the scale of the matrix, and the two diagonals of T."""
+    zeros = jnp.zeros(order, start.dtype)
+    basis = jnp.zeros((order, start.size), start.dtype)
+    return basis, start / jnp.linalg.norm(start), jnp.zeros((), start.dtype), zeros, zeros.copy()
+
+
+def _steps(product: Product, carry: tuple[Array, ...], first: Array, end: Array) -> tuple[Array, ...]:
+    """The carry after the products from ``first`` to ``end``."""
+    tiny = 10 * float(jnp.finfo(carry[1].dtype).eps)
+
+    def step(j: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        basis, vector, scale, diagonal, off_diagonal = carry
         basis = basis.at[j].set(vector)
         image = product(vector)
         components = basis @ image
@@ -98,12 +112,13 @@ def lanczos(
         scale = jnp.maximum(scale, jnp.linalg.norm(image))
         continues = norm > tiny * scale
         vector = jnp.where(continues, residual / jnp.where(continues, norm, 1), 0)
-        return (basis, vector, scale), (components[j], jnp.where(continues, norm, 0))
+        diagonal, off_diagonal = (
+            diagonal.at[j].set(components[j]),
+            off_diagonal.at[j].set(jnp.where(continues, norm, 0)),
+        )
+        return basis, vector, scale, diagonal, off_diagonal
 
-    empty = jnp.zeros((order, start.size), start.dtype)
-    begin = (empty, start / jnp.linalg.norm(start), jnp.zeros((), start.dtype))
-    _, (diagonal, off_diagonal) = jax.lax.scan(step, begin, jnp.arange(order))
-    return diagonal, off_diagonal[:-1]
+    return jax.lax.fori_loop(first, end, step, carry)
 
 
 def spectral_measure(
@@ -124,9 +139,19 @@ def spectral_measure(
     if probes < 1 or order < 1:
         raise expected("probes and order", "integers of at least 1", [probes, order])
     starts = jax.random.rademacher(key, (probes, size), dtype)
-    progress.stage("density", probes, "probes")
-    diagonal, off_diagonal = _tridiagonal(product, starts, min(order, size), progress.watched())
-    return SpectralMeasure(size, np.asarray(diagonal, np.float64), np.asarray(off_diagonal, np.float64))
+    order = min(order, size)
+    progress.stage("density", probes * order, "products")
+    carries = [
+        progress.in_stretches(
+            lambda carry, first, end: _advance(product, carry, jnp.asarray(first), jnp.asarray(end)),
+            _begin(start, order),
+            order,
+            before=i * order,
+        )
+        for i, start in enumerate(starts)
+    ]
+    diagonal, off_diagonal = (np.array([carry[i] for carry in carries], np.float64) for i in (3, 4))
+    return SpectralMeasure(size, diagonal, off_diagonal[:, :-1])
 
 
 def extreme_eigenvalues(
@@ -167,16 +192,6 @@ def extreme_eigenvalues(
     return eigenvalues_at("LA"), eigenvalues_at("SA")
 
 
-@eqx.filter_jit
-def _tridiagonal(product: Product, starts: Any, order: int, watched: bool) -> tuple[Array, Array]:
-    def rows(start: Array) -> tuple[Array, Array]:
-        diagonal, off_diagonal = lanczos(product, start, order=order)
-        if watched:
-            jax.debug.callback(_report, diagonal[-1])  # once it is there
-        return diagonal, off_diagonal
-
-    return jax.lax.map(rows, starts)
-
-
-def _report(_: Any) -> None:
-    progress.report(1, more=True)
+@eqx.filter_jit(donate="all-except-first")
+def _advance(product: Product, carry: Any, first: Array, end: Array) -> Any:
+    return _steps(product, carry, first, end)

@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.domains import NON_NEGATIVE, POSITIVE, Domain
 from icllab.core.errors import expected, require_integer, require_key
-from icllab.core.progress import shows
+from icllab.core.progress import in_stretches, shows, stage
 from icllab.core.protocols import is_task
 from icllab.diagnostics.curvature.krylov import TraceEstimate, extreme_eigenvalues, spectral_measure
 from icllab.diagnostics.curvature.products import Curvature, EmpiricalFisher, GaussNewton, Hessian
@@ -26,6 +26,7 @@ from icllab.models.pretrained.ignored_fields import names_ignored
 
 DENSE = 1500  # largest number of parameters for a dense matrix
 ROUNDING = 1000  # rounding threshold for zero in units of the largest eigenvalue, at least the number of parameters
+TOGETHER = 64  # rows of a matrix that are computed at once
 BATCH = 256  # prompts of a task in memory at once
 NEARBY = 10.0**0.5  # factor on the threshold for rank_low and rank_high
 
@@ -283,14 +284,32 @@ def _size(matrix: Curvature, dense: int) -> tuple[int, Any]:
     return int(centre.size), centre.dtype
 
 
-@eqx.filter_jit
-def _matrix(curvature: Curvature) -> Array:
-    return jax.lax.map(curvature, jnp.eye(curvature.centre.size, dtype=curvature.centre.dtype), batch_size=64)
+@eqx.filter_jit(donate="all-except-first")
+def _rows(curvature: Curvature, matrix: Array, first: Array, end: Array) -> Array:
+    """The matrix with the blocks of rows from ``first`` to ``end`` filled in."""
+
+    size = matrix.shape[1]
+    together = min(TOGETHER, size)
+
+    def block(i: Array, matrix: Array) -> Array:
+        units = jax.nn.one_hot(i * together + jnp.arange(together), size, dtype=matrix.dtype)
+        return jax.lax.dynamic_update_slice(matrix, jax.vmap(curvature)(units), (i * together, 0))
+
+    return jax.lax.fori_loop(first, end, block, matrix)
 
 
 def _dense(curvature: Curvature) -> np.ndarray:
     """The symmetric matrix, written out."""
-    dense_matrix = np.asarray(_matrix(curvature), np.float64)
+    size, dtype = curvature.centre.size, curvature.centre.dtype
+    together = min(TOGETHER, size)
+    blocks = -(-size // together)
+    stage("matrix", blocks, "blocks of rows")
+    matrix = in_stretches(
+        lambda matrix, first, end: _rows(curvature, matrix, jnp.asarray(first), jnp.asarray(end)),
+        jnp.zeros((blocks * together, size), dtype),
+        blocks,
+    )
+    dense_matrix = np.asarray(matrix[:size], np.float64)
     _require_finite(dense_matrix)
     return (dense_matrix + dense_matrix.T) / 2
 

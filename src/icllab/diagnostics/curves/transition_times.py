@@ -27,6 +27,7 @@ from scipy.stats import t as student
 
 from icllab.core.domains import FRACTION, PROPER_FRACTION
 from icllab.core.errors import expected, require_known
+from icllab.core.result_warnings import warns
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.curves.survival import kaplan_meier
 
@@ -37,6 +38,7 @@ NOISE = 5.0  # smallest change that counts as a transition, in standard deviatio
 SCALES = ("linear", "log")
 
 
+@warns("transition time", "transition_time", "")
 def transitions(
     run_or_curve: Any,
     *,

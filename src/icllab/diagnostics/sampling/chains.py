@@ -11,15 +11,18 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core import progress
+from icllab.core.errors import expected
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts
 
 # (posterior, evaluate, states, step size, key) -> (states, acceptance of each chain)
 Move: TypeAlias = Callable[..., tuple[ChainState, Array]]
 Kept: TypeAlias = bool | Callable[[Any], Any]  # whether the parameters of a draw are kept, or what function of them
 LEAST = 1e-3  # acceptance that a chain counts with
+BOTTOMLESS = 1e3  # times one plus the loss at the point, by which a loss with a lower bound never falls below it
 
 
 class Chains(NamedTuple):
@@ -31,6 +34,12 @@ class Chains(NamedTuple):
     step_size: Float[Array, ""]  # of Langevin dynamics
     last: Float[Array, "chain parameter"]  # where each chain ends
     parameters: Any = None  # what is kept of those of every draw, vectors or a tree, [chain, draw, ...]
+
+    def first(self, draws: int) -> "Chains":
+        """The first draws."""
+        terms, distance = self.terms[:, :draws], self.distance[:, :draws]
+        parameters = jax.tree.map(lambda leaf: leaf[:, :draws], self.parameters)
+        return self._replace(terms=terms, distance=distance, parameters=parameters)
 
     def continued(self, later: "Chains") -> "Chains":
         """With the draws of chains that start where these end."""
@@ -95,17 +104,39 @@ def kept(w: Starts, parameters: Kept) -> Any:
     return (w if parameters else None) if isinstance(parameters, bool) else jax.vmap(parameters)(w)
 
 
-def report(number: Array, last: int | Array, value: Array) -> None:
-    """Report a move of a compiled loop, fifty times in all; ``value`` is nbeta times the loss above the point."""
-    every = jnp.maximum(last // progress.REPORTS, 1)
-    jax.lax.cond(number % every == 0, lambda: jax.debug.callback(_shown, number, value), lambda: None)
+def described(above: Any) -> str:
+    """Text of a display: nbeta times the mean loss above the point."""
+    return f"nbeta (L - L*) {float(above):.3g}"
 
 
-def _shown(number: Any, value: Any) -> None:
-    progress.report(int(number), f"nbeta (L - L*) {float(value):.3g}")
+def require_bounded(level: float, above: Any) -> None:
+    """Raise if losses ``above`` the loss at the point show that the loss is unbounded below.
+
+    Raises:
+        InputError: One is lower by more than a thousand times one plus the size of the loss at the point.
+    """
+    above = np.asarray(above, np.float64)
+    least = above.min(initial=0.0, where=np.isfinite(above))
+    if -least > BOTTOMLESS * (1 + abs(level)):
+        requirement = f"a function with a lower bound near the point, where it is {level:.3g}"
+        raise expected("loss", requirement, float(level + least), "bound it, or give a larger localization")
 
 
-@eqx.filter_jit
+class _Loop(eqx.Module):
+    """Loop of chains of one kind of move, but for its carry."""
+
+    posterior: Posterior
+    key: PRNGKeyArray
+    step_size: Float[Array, ""]
+    warm_up: Int[Array, ""]
+    move: Move
+    acceptance: float | None = eqx.field(static=True)
+    room: int = eqx.field(static=True)
+    mode: str = eqx.field(static=True)
+    thinning: int = eqx.field(static=True)
+    parameters: Kept = False
+
+
 def run_chains(
     posterior: Posterior,
     starts: Starts,
@@ -113,49 +144,84 @@ def run_chains(
     move: Move,
     acceptance: float | None,
     step_size: Float[Array, ""],
-    warm_up: int | Int[Array, ""],
+    warm_up: int,
+    room: int,
     draws: int,
     mode: str,
     key: PRNGKeyArray,
     parameters: Kept = False,
-    watched: bool = False,
     thinning: int = 1,
 ) -> Chains:
     """Run chains of one kind of move from their starts, as :meth:`ChainSampler.draw` does.
 
     The step size is in the units of the move: in leapfrog steps the unit of time is that of unit masses, so that a step
-    of size s is one of Langevin dynamics with :math:`\\epsilon = s^2`. An ``acceptance`` of None keeps it. If it is
-    ``watched``, the loop reports its moves.
+    of size s is one of Langevin dynamics with :math:`\\epsilon = s^2`. An ``acceptance`` of None keeps it.
+    The program has ``room`` for that many draws.
+
+    Raises:
+        InputError: The loss has no lower bound.
     """
-    evaluate = over_chains(posterior.evaluated, mode)
-    states = ChainState(starts, *evaluate(starts))
-    begin = jnp.log(step_size)
-    adaptation = _Adaptation(begin, begin, jnp.zeros_like(begin), jnp.zeros_like(begin))
+    loop = _Loop(posterior, key, step_size, jnp.asarray(warm_up), move, acceptance, room, mode, thinning, parameters)
+
+    def advance(carry: Any, first: int, end: int) -> Any:
+        return _turns(loop, carry, jnp.asarray(first), jnp.asarray(end))
+
+    def text(carry: Any) -> str:
+        return described(posterior.nbeta * (jnp.mean(carry[0].loss) - posterior.baseline))
+
+    level, last = float(posterior.baseline), warm_up + draws * thinning
+    states, adaptation, record = progress.in_stretches(
+        advance,
+        _begin(loop, jnp.array(starts)),
+        last,
+        text=text,
+        check=lambda carry: require_bounded(level, np.asarray(carry[0].loss, np.float64) - level),
+    )
+    size = step_size if acceptance is None else _adapted(adaptation)
+    return record.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w).first(draws)
+
+
+@eqx.filter_jit
+def _adapted(adaptation: _Adaptation) -> Array:
+    """The step size of Langevin dynamics after the warm-up."""
+    return jnp.exp(adaptation.log_mean) ** 2
+
+
+@eqx.filter_jit
+def _begin(loop: _Loop, starts: Starts) -> tuple[ChainState, _Adaptation, Recorded]:
+    """States at the starts, the step size, and room for the draws."""
+    states = ChainState(starts, *over_chains(loop.posterior.evaluated, loop.mode)(starts))
+    begin = jnp.log(loop.step_size)
+    assert states.terms is not None
+    empty = Recorded.empty(loop.room, states.terms, kept(states.w, loop.parameters))
+    return states, _Adaptation(begin, begin, jnp.zeros_like(begin), jnp.zeros_like(begin)), empty
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _turns(loop: _Loop, carry: Any, first: Int[Array, ""], end: Int[Array, ""]) -> Any:
+    """The carry after the moves from ``first`` to ``end``."""
+    posterior, begin = loop.posterior, jnp.log(loop.step_size)
+    evaluate = over_chains(posterior.evaluated, loop.mode)
 
     def step(number: Array, carry: Any) -> tuple[ChainState, _Adaptation, Recorded]:
         states, adaptation, record = carry
-        warming = number < warm_up
-        size = step_size
-        if acceptance is not None:
+        warming = number < loop.warm_up
+        size = loop.step_size
+        if loop.acceptance is not None:
             size = jnp.exp(jnp.where(warming, adaptation.log_step, adaptation.log_mean))
-        states, chances = move(posterior, evaluate, states, size, jax.random.fold_in(key, number))
-        if acceptance is not None:
+        states, chances = loop.move(posterior, evaluate, states, size, jax.random.fold_in(loop.key, number))
+        if loop.acceptance is not None:
             # The harmonic mean over chains: one that stands still, far out where the loss is steep, makes it small.
             pooled = 1 / jnp.mean(1 / jnp.maximum(chances, LEAST))
-            after = adaptation.updated(pooled, acceptance, begin)
+            after = adaptation.updated(pooled, loop.acceptance, begin)
             adaptation = jax.tree.map(lambda new, old: jnp.where(warming, new, old), after, adaptation)
         assert states.terms is not None
-        if watched:
-            report(number, last, posterior.nbeta * (jnp.mean(states.loss) - posterior.baseline))
-        distance, values = squared_distance(posterior, states.w), kept(states.w, parameters)
-        record = record.with_draw(number - warm_up, thinning, states.terms, distance, chances, values)
+        distance, values = squared_distance(posterior, states.w), kept(states.w, loop.parameters)
+        number = number - loop.warm_up
+        record = record.with_draw(number, loop.thinning, states.terms, distance, chances, values)
         return states, adaptation, record
 
-    assert states.terms is not None
-    empty, last = Recorded.empty(draws, states.terms, kept(states.w, parameters)), warm_up + draws * thinning
-    states, adaptation, record = jax.lax.fori_loop(0, last, step, (states, adaptation, empty))
-    size = step_size if acceptance is None else jnp.exp(adaptation.log_mean) ** 2
-    return record.chains(jnp.atleast_1d(posterior.loss(posterior.at)), size, states.w)
+    return jax.lax.fori_loop(first, end, step, carry)
 
 
 def noise_and_chances(states: ChainState, key: PRNGKeyArray) -> tuple[Array, Array]:

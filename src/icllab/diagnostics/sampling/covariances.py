@@ -10,10 +10,12 @@ import numpy as np
 import xarray as xr
 
 from icllab.core.errors import expected, kind_of
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.draws import Draws
 
 
+@warns("weight covariance")
 def weight_covariance(draws: Draws, parts: Mapping[str, Callable[[Any], Any]] | None = None) -> xr.Dataset:
     r"""The covariance of weights under the posterior, and its spectra within parts and between pairs of them.
 

@@ -3,6 +3,7 @@ r"""Draws of a posterior near a point by Markov chains: what a sampler returns, 
 .. math:: w \sim \exp\Bigl(-n\beta\,L(w) - \frac\gamma2\lVert w - w^*\rVert^2\Bigr)
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ import xarray as xr
 from jaxtyping import Array, Key, PRNGKeyArray
 
 from icllab.core.errors import expected, kind_of
+from icllab.core.result_warnings import warn_at_once
 from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.chain_statistics import statistics
@@ -23,7 +25,8 @@ from icllab.diagnostics.sampling.chains import Chains
 from icllab.diagnostics.sampling.costs import chosen_mode
 from icllab.diagnostics.sampling.local_loss import LocalLoss, largest_curvature
 from icllab.diagnostics.sampling.sampled_losses import Batches, VectorLoss, shape_of
-from icllab.diagnostics.sampling.sampling_warnings import chain_warnings
+from icllab.diagnostics.sampling.sampling_warnings import NO_STATIONARY_POINT, chain_warnings
+from icllab.diagnostics.stretches import map_in_stretches
 
 if TYPE_CHECKING:
     from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -130,8 +133,7 @@ class Draws:
     def statistics(self) -> dict[str, Any]:
         """Variables of a dataset: the mean of the loss, its error, and whether chains agree."""
         rows = statistics(self.chains, self.local.known.baseline, self.nbeta, self.far, self.localization)
-        slope = self.nbeta**2 * float(jnp.sum(self.local.known.slope**2))
-        rows |= {"slope": slope / max(self.curvature, self.localization)}
+        rows |= {"slope": self.local.gradient_share(self.nbeta, max(self.curvature, self.localization))}
         return rows | {"rounding": self.nbeta * self.local.rounding}
 
     def again(
@@ -148,17 +150,40 @@ class Draws:
         later = self._run(first.chains.last, later_key, half, 0 if self.sampler.memoryless else None, 1.0)
         return replace(first, chains=first.chains.continued(later.chains))
 
+    def briefly_at_half_steps(self, key: PRNGKeyArray) -> tuple[float, float]:
+        """The estimate at half the step size, with its error, from half as many draws that go on where these end."""
+        end = self.chains.last
+        starts = jnp.where(jnp.isfinite(end).all(axis=1, keepdims=True), end, self._starts)
+        draws = max(self.sampler.steps[1] // 2, min(convergence.FEWEST, self.sampler.steps[1]))
+        half = self._run(starts, key, self.first_step / 2, None, 1.0, draws=draws)
+        above = self.nbeta * half.losses
+        above = above[np.isfinite(above).all(1)]
+        return convergence.mean_and_mcse(above) if len(above) else (math.nan, math.nan)
+
+    @property
+    def seconds(self) -> float:
+        """Nominal seconds of all gradients of the chains."""
+        target = self.sampler.target(self.local.posterior(1.0, 1.0), self.local.known)
+        share = target.size / len(self.local.known.terms) if isinstance(target, Batches) else 1.0
+        return self.sampler.gradients * share * self.local.seconds
+
     @property
     def _starts(self) -> Array:
         return chain_starts(self.sampler, self.local, self.nbeta, self.part(STARTS))
 
     def _run(
-        self, starts: Array, key: PRNGKeyArray, first_step: float | None, warm_up: int | None, pull: float
+        self,
+        starts: Array,
+        key: PRNGKeyArray,
+        first_step: float | None,
+        warm_up: int | None,
+        pull: float,
+        **options: Any,
     ) -> "Draws":
         gamma, step = pull * self.localization, self.first_step if first_step is None else first_step
         target = self.sampler.target(self.local.posterior(self.nbeta, gamma), self.local.known)
         warm_up = self.sampler.steps[0] if warm_up is None else warm_up
-        chains = self.sampler.draw(target, starts, step_size=step, warm_up=warm_up, mode=self.mode, key=key)
+        chains = self.sampler.draw(target, starts, step_size=step, warm_up=warm_up, mode=self.mode, key=key, **options)
         return replace(self, localization=gamma, first_step=step, chains=chains)
 
     # Expectations of observables.
@@ -222,6 +247,8 @@ def sample_chains(
     keys, gamma = purposes(key), local.localization
     smooth = local.posterior(nbeta, gamma, curved=True)
     curvature = float(largest_curvature(smooth, local.centre, keys[CURVATURE]))
+    if local.gradient_share(nbeta, max(curvature, gamma)) > 1:
+        warn_at_once(NO_STATIONARY_POINT)
     starts = chain_starts(sampler, local, nbeta, keys[STARTS])
     step = sampler.step_size
     if step is None:
@@ -298,8 +325,11 @@ def disagreements(values: np.ndarray) -> list[str]:
     return [] if worst <= 1.01 else [f"chains disagree: R-hat of what is observed is up to {worst:.3f}, above 1.01"]
 
 
-@eqx.filter_jit
 def _at_draws(flat: VectorLoss, parameters: Array, at_point: Array) -> Array:
     """Observables above those at the point, one draw of all chains after the other."""
-    every = jax.vmap(lambda w: flat(w) - at_point)
-    return jnp.swapaxes(jax.lax.map(every, jnp.swapaxes(parameters, 0, 1)), 0, 1)
+    of_draw = eqx.Partial(_above_point, flat, at_point)
+    return jnp.swapaxes(map_in_stretches(of_draw, jnp.swapaxes(parameters, 0, 1)), 0, 1)
+
+
+def _above_point(flat: VectorLoss, at_point: Array, chains: Array) -> Array:
+    return jax.vmap(lambda w: flat(w) - at_point)(chains)

@@ -41,6 +41,11 @@ class HMC(ChainSampler):
         require_integer("leapfrogs", self.leapfrogs)
 
     @property
+    def gradients_per_move(self) -> int:
+        """The mean number of leapfrog steps."""
+        return self.leapfrogs
+
+    @property
     def move(self) -> Move:
         """A trajectory."""
         return eqx.Partial(_trajectory, leapfrogs=self.leapfrogs)

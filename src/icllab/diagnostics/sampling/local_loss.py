@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import expected, require_instance
+from icllab.diagnostics.curvature.products import Hessian
 from icllab.diagnostics.curvature.spectra import DENSE, curvatures, effective_dimension
+from icllab.diagnostics.sampling.costs import nominal_seconds
 from icllab.diagnostics.sampling.posteriors import Posterior, Vector, steepest
 from icllab.diagnostics.sampling.priors import Prior
 from icllab.diagnostics.sampling.sampled_losses import (
@@ -27,6 +29,7 @@ from icllab.diagnostics.sampling.sampled_losses import (
 )
 
 PROBES, PRODUCTS = 4, 32  # of a quadrature of a Hessian that is too large to be written out
+FEWEST_PRODUCTS = 8  # of a probe
 FOR_CURVATURE = 1024  # samples of the data whose mean Hessian is used
 HALVINGS = 40  # of a start's distance from the point, if the loss is not finite there
 MOST_PULL = 0.2  # largest share of the curvature that the localization may have
@@ -95,6 +98,10 @@ class LocalLoss:
         terms = self.known.terms
         size = np.abs(np.asarray(terms, np.float64)).sum(1).mean()
         return float(jnp.finfo(terms.dtype).eps / 2 * size)
+
+    def gradient_share(self, nbeta: float, curvature: float) -> float:
+        r""":math:`n\beta|\nabla L|^2/h` at the point: above 1 the gradient is not zero at this resolution."""
+        return nbeta**2 * float(jnp.sum(self.known.slope**2)) / curvature
 
     @property
     def samples(self) -> int:
@@ -174,13 +181,30 @@ class LocalLoss:
             largest = max(largest, *filter(math.isfinite, curvatures), gamma)
         return gamma / largest
 
-    def hessian_share(self, nbeta: float, gamma: float, estimate: float, key: PRNGKeyArray) -> float:
-        """Half the effective dimension at this resolution, over an estimate of the coefficient."""
+    @cached_property
+    def product_seconds(self) -> float:
+        """Nominal seconds of a product with the Hessian that curvatures are computed with."""
+        return nominal_seconds(Hessian(self.curved, self.centre), self.centre)
+
+    def hessian_share(
+        self, nbeta: float, gamma: float, estimate: float, key: PRNGKeyArray, *, budget: float = math.inf
+    ) -> float:
+        """Half the effective dimension at this resolution, over an estimate of the coefficient.
+
+        NaN if the estimate is not positive, or if the ``budget``, in nominal seconds, is not enough for a few products.
+        """
         if not estimate > 0:
             return math.nan
-        resolution = gamma / nbeta
+        dense = DENSE if self.centre.size * self.product_seconds <= budget else 0
+        probes, order = PROBES, PRODUCTS
+        if self.centre.size > dense:
+            products = min(budget / self.product_seconds, PROBES * PRODUCTS)
+            probes = int(np.clip(products // FEWEST_PRODUCTS, 0, PROBES))
+            if not probes:
+                return math.nan
+            order = int(products // probes)
         dimension = effective_dimension(
-            self.curved, self.centre, resolution=resolution, key=key, probes=PROBES, order=PRODUCTS, dense=DENSE
+            self.curved, self.centre, resolution=gamma / nbeta, key=key, probes=probes, order=order, dense=dense
         )
         return dimension.value / 2 / estimate
 

@@ -49,6 +49,7 @@ class NUTS(ChainSampler):
         mode: str,
         key: PRNGKeyArray,
         parameters: Kept = False,
+        draws: int | None = None,
     ) -> Chains:
         """Run the chains from their starts, see :meth:`ChainSampler.draw`.
 
@@ -61,43 +62,53 @@ class NUTS(ChainSampler):
             blackjax: Any = import_module("blackjax")
         except ImportError:
             raise EnvironmentFault(f"nuts: expected blackjax, got none; {install_command('singular')}") from None
+        moves = (draws or self.steps[1]) * self.thinning
         first_step = jnp.asarray(math.sqrt(step_size), starts.dtype)
-        progress.stage(self.name, len(starts) * self.moves, "draws")
-        watched, every = progress.watched(), max(self.moves // progress.REPORTS, 1)
+        progress.stage(self.name, len(starts) * moves, "draws")
 
         def density(w: Array) -> Array:
             return -target.potential(jnp.sum(target.loss(w)), w)
 
-        def run(start: Array, key: PRNGKeyArray, baseline: Array) -> tuple[Any, ...]:
-            of_window, of_draws = jax.random.split(key)
+        @jax.jit
+        def adapted(start: Array, key: PRNGKeyArray) -> tuple[Any, dict[str, Any]]:
             window = blackjax.window_adaptation(blackjax.nuts, density, initial_step_size=first_step)
-            (state, adaptation), _ = window.run(of_window, start, num_steps=warm_up)
+            return window.run(key, start, num_steps=warm_up)[0]
+
+        def row(state: Any, acceptance: Array, baseline: Array) -> tuple[Any, ...]:
+            w = state.position
+            values = jax.tree.map(lambda leaf: leaf[0], kept(w[None], parameters))
+            return jnp.atleast_1d(target.loss(w)) - baseline, jnp.sum((w - target.at) ** 2), acceptance, values
+
+        @jax.jit
+        def turns(adaptation: Any, keys: Any, baseline: Array, carry: Any, first: Array, end: Array) -> Any:
             kernel = blackjax.nuts(density, **adaptation)
 
-            def draw(state: Any, step: tuple[PRNGKeyArray, Array]) -> tuple[Any, tuple[Any, ...]]:
-                state, info = kernel.step(step[0], state)
-                if watched:
-                    jax.lax.cond(step[1] % every == 0, lambda: jax.debug.callback(_report, every), lambda: None)
-                w = state.position
-                terms = jnp.atleast_1d(target.loss(w)) - baseline
-                distance = jnp.sum((w - target.at) ** 2)
-                values = jax.tree.map(lambda leaf: leaf[0], kept(w[None], parameters))
-                return state, (terms, distance, info.acceptance_rate, values)
+            def draw(number: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+                state, info = kernel.step(keys[number], carry[0])
+                new = row(state, info.acceptance_rate, baseline)
+                return state, jax.tree.map(lambda rows, value: rows.at[number].set(value), carry[1], new)
 
-            steps = jax.random.split(of_draws, self.moves), jnp.arange(self.moves)
-            state, rows = jax.lax.scan(draw, state, steps)
+            return jax.lax.fori_loop(first, end, draw, carry)
+
+        def run(number: int, start: Array, key: PRNGKeyArray, baseline: Array) -> tuple[Any, ...]:
+            of_window, of_draws = jax.random.split(key)
+            state, adaptation = adapted(start, of_window)
+            keys = jax.random.split(of_draws, moves)
+            like = row(state, jnp.zeros((), start.dtype), baseline)
+            empty = jax.tree.map(lambda leaf: jnp.zeros((moves, *leaf.shape), leaf.dtype), like)
+            state, rows = progress.in_stretches(
+                lambda carry, *ends: turns(adaptation, keys, baseline, carry, *map(jnp.asarray, ends)),
+                (state, empty),
+                moves,
+                before=number * moves,
+            )
             rows = jax.tree.map(lambda leaf: leaf[self.thinning - 1 :: self.thinning], rows)
             return adaptation["step_size"], state.position, *rows
 
         # blackjax mixes types and ranks on purpose.
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             baseline = jnp.atleast_1d(target.loss(target.at))
-            run_all = jax.jit(
-                lambda starts, keys: jax.lax.map(lambda pair: run(pair[0], pair[1], baseline), (starts, keys))
-            )
-            size, last, terms, distance, acceptance, w = run_all(starts, jax.random.split(key, len(starts)))
+            keys = jax.random.split(key, len(starts))
+            chains = [run(i, start, keys[i], baseline) for i, start in enumerate(starts)]
+        size, last, terms, distance, acceptance, w = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
         return Chains(terms, distance, jnp.mean(acceptance, axis=1), jnp.mean(size**2), last, w)
-
-
-def _report(count: Any) -> None:
-    progress.report(int(count), more=True)

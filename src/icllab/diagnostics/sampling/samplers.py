@@ -119,6 +119,16 @@ class ChainSampler(Sampler):
         """Moves after the warm-up."""
         return self.steps[1] * self.thinning
 
+    @property
+    def gradients_per_move(self) -> int:
+        """Gradients of a chain in a move, about."""
+        return 1
+
+    @property
+    def gradients(self) -> int:
+        """Gradients of all chains in all moves, about."""
+        return self.chains * (self.warm_up + self.moves) * self.gradients_per_move
+
     def target(self, posterior: Posterior, known: AtPoint) -> Posterior | Batches:
         """What a move sees: the posterior as it is, unless the sampler takes batches."""
         return posterior
@@ -138,26 +148,28 @@ class ChainSampler(Sampler):
         mode: str,
         key: PRNGKeyArray,
         parameters: Kept = False,
+        draws: int | None = None,
     ) -> Chains:
         """Run the chains from their ``starts`` on a :meth:`target`.
 
         ``step_size`` is that of Langevin dynamics, ``mode`` is ``"map"`` or ``"vmap"``. With a ``warm_up`` of 0 chains
-        that are warm go on. ``parameters`` keeps the parameters of every draw, or a function of them.
+        that are warm go on. ``parameters`` keeps the parameters of every draw, or a function of them. ``draws`` is the
+        number of draws if it is smaller than usual, by the same program.
         """
         size = step_size if self.acceptance is None else math.sqrt(step_size)
-        progress.stage(self.name, warm_up + self.moves, "moves")
+        progress.stage(self.name, warm_up + (draws or self.steps[1]) * self.thinning, "moves")
         return run_chains(
             target,
             starts,
             move=self.move,
             acceptance=self.acceptance,
             step_size=jnp.asarray(size, starts.dtype),
-            warm_up=jnp.asarray(warm_up),
-            draws=self.steps[1],
+            warm_up=warm_up,
+            room=self.steps[1],
+            draws=draws or self.steps[1],
             mode=mode,
             key=key,
             parameters=parameters,
-            watched=progress.watched(),
             thinning=self.thinning,
         )
 

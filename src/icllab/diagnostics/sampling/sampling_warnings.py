@@ -21,6 +21,7 @@ MEMORY = 4.0  # how much larger the variance of populations may be for what move
 LEAST_RESOLVED = 0.01  # that a rounding may change any estimate by
 BESIDE = 0.1  # of the spread of what is observed, that a rounding may be: its variance is a third of that squared
 LOCALIZED = "the localization decides"
+NO_STATIONARY_POINT = "the point is no minimum: the gradient there is not zero at this resolution"
 RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
 
 
@@ -72,7 +73,7 @@ def point_warnings(dataset: xr.Dataset) -> list[str]:
     lower = 0.0 if in_batches else dataset.attrs["nbeta"] * (value["baseline"] - value["least_loss"])
     rounding = value.get("rounding", 0.0)
     faults = {
-        "the point is no minimum: the gradient there is not zero at this resolution": value["slope"] > 1,
+        NO_STATIONARY_POINT: value["slope"] > 1,
         rounded(rounding): rounding > resolved(mcse),
         no_minimum(lower): lower > max(1.0, estimate / 2) + 2 * rounding,
         "the estimate is negative: the point is no minimum at this resolution": estimate < -2 * mcse,

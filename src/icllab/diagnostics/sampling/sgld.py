@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core import progress
@@ -20,9 +21,10 @@ from icllab.diagnostics.sampling.chains import (
     Move,
     Recorded,
     chain_groups,
+    described,
     kept,
     over_chains,
-    report,
+    require_bounded,
     squared_distance,
 )
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, Starts, Vector, langevin
@@ -72,6 +74,11 @@ class SGLD(ChainSampler):
         POSITIVE.require("noise_level", self.noise_level)
 
     @property
+    def gradients_per_move(self) -> int:
+        """One, and another one at the point for the control variate."""
+        return 2 if self.control_variate else 1
+
+    @property
     def block(self) -> int:
         """As many as a batch has."""
         return self.batch
@@ -116,7 +123,8 @@ class SGLD(ChainSampler):
         if not isinstance(target, Batches) and self.could_be_tested(target):
             return super().draw(target, starts, step_size=step_size, **options)
         size = jnp.asarray(step_size, starts.dtype)
-        progress.stage(self.name, options["warm_up"] + self.moves, "moves")
+        draws = options.get("draws") or self.steps[1]
+        progress.stage(self.name, options["warm_up"] + draws * self.thinning, "moves")
         return sample_batches(target, starts, sampler=self, step_size=size, **options)
 
 
@@ -133,10 +141,11 @@ def sample_batches(
     *,
     sampler: SGLD,
     step_size: Float[Array, ""],
-    warm_up: int | Int[Array, ""],
+    warm_up: int,
     mode: str,
     key: PRNGKeyArray,
     parameters: Kept = False,
+    draws: int | None = None,
 ) -> Chains:
     r"""Run dynamics without a test, every chain on its own, on batches if the target has them.
 
@@ -149,34 +158,83 @@ def sample_batches(
     """
     keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(len(starts)))
     groups = chain_groups(len(starts)) if mode == "map" else 1
-    size, last = len(starts) // groups, jnp.asarray(warm_up)
+    size, posterior = len(starts) // groups, target.posterior if isinstance(target, Batches) else target
     parts = [slice(i, i + size) for i in range(0, len(starts), size)]
-    # A call returns before it is done, so that all groups run at once.
-    watched = progress.watched()
-    runs = [
-        _sample_batches(target, starts[part], keys[part], sampler, step_size, last, mode, parameters, watched)
-        for part in parts
-    ]
+    loops = [_Loop(target, keys[part], step_size, jnp.asarray(warm_up), sampler, mode, parameters) for part in parts]
+
+    def advance(carries: Any, first: int, end: int) -> Any:
+        # A call returns before it is done, so that all groups run at once.
+        ends = [(jnp.asarray(first), jnp.asarray(end)) for _ in loops]
+        return [_turns(loop, carry, *pair) for loop, carry, pair in zip(loops, carries, ends, strict=True)]
+
+    def above(carries: Any) -> np.ndarray:
+        return np.concatenate([np.asarray(carry[3], np.float64).sum(1) for carry in carries])
+
+    known = np.asarray(target.baseline, np.float64)
+    draws = draws or sampler.steps[1]
+    level = float(known.mean(0).sum() if isinstance(target, Batches) else known)
+    begin = [_begin(loop, jnp.array(starts[part])) for loop, part in zip(loops, parts, strict=True)]
+    carries = progress.in_stretches(
+        advance,
+        begin,
+        warm_up + draws * sampler.thinning,
+        text=lambda carries: described(float(posterior.nbeta) * above(carries).mean()),
+        check=lambda carries: require_bounded(level, above(carries)),
+    )
+    runs = [_finished(loop, *carry[:3:2]) for loop, carry in zip(loops, carries, strict=True)]
     if groups == 1:
-        return runs[0]
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves) if leaves[0].ndim else leaves[0], *runs)
+        return runs[0].first(draws)
+    chains = jax.tree.map(lambda *leaves: jnp.concatenate(leaves) if leaves[0].ndim else leaves[0], *runs)
+    return chains.first(draws)
+
+
+class _Loop(eqx.Module):
+    """Loop of one group of chains, but for its carry: parameters, memory, record and the last terms."""
+
+    target: Posterior | Batches
+    keys: Any
+    step_size: Float[Array, ""]
+    warm_up: Int[Array, ""]
+    sampler: SGLD
+    mode: str = eqx.field(static=True)
+    parameters: Kept = False
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of all the data."""
+        return self.target.posterior if isinstance(self.target, Batches) else self.target
+
+    @property
+    def baseline(self) -> Array:
+        """Terms at the point; of batches their number alone is used."""
+        if isinstance(self.target, Batches):
+            return self.target.baseline[0]
+        return jnp.atleast_1d(self.target.loss(self.target.at))
+
+    def for_all(self, move: Any, number: Array, *states: Any) -> tuple[Any, ...]:
+        """A move of every chain, with the key of its number."""
+
+        def of_chain(key: PRNGKeyArray, *state: Any) -> Any:
+            return move(jax.random.fold_in(key, number), *state)
+
+        return over_chains(of_chain, self.mode)(self.keys, *states)
 
 
 @eqx.filter_jit
-def _sample_batches(
-    target: Posterior | Batches,
-    starts: Starts,
-    keys: Any,
-    sampler: SGLD,
-    step_size: Float[Array, ""],
-    warm_up: Int[Array, ""],
-    mode: str,
-    parameters: Kept,
-    watched: bool,
-) -> Chains:
-    batches, count = target if isinstance(target, Batches) else None, len(starts)
-    posterior = target.posterior if isinstance(target, Batches) else target
-    baseline = jnp.atleast_1d(posterior.loss(posterior.at)) if batches is None else batches.baseline[0]
+def _begin(loop: _Loop, starts: Starts) -> tuple[Array, Any, Recorded, Array]:
+    """Parameters at the starts, the memory of the dynamics, room for the draws, and no terms."""
+    terms, sampler = jnp.zeros((len(starts), *loop.baseline.shape), starts.dtype), loop.sampler
+    memory = jax.vmap(lambda w, key: sampler.memory(w, loop.step_size, jax.random.fold_in(key, MEMORY)))(
+        starts, loop.keys
+    )
+    return starts, memory, Recorded.empty(sampler.steps[1], terms, kept(starts, loop.parameters)), terms
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _turns(loop: _Loop, carry: Any, first: Int[Array, ""], end: Int[Array, ""]) -> Any:
+    """The carry after the steps from ``first`` to ``end``."""
+    batches, posterior = loop.target if isinstance(loop.target, Batches) else None, loop.posterior
+    sampler, baseline = loop.sampler, loop.baseline
 
     def step(key: PRNGKeyArray, w: Array, memory: Any) -> tuple[Array, Any, Array]:
         of_batch, of_noise = jax.random.split(key)
@@ -186,7 +244,24 @@ def _sample_batches(
         else:
             _, slope, terms = batches.evaluated(w, batches.sample(of_batch))
         noise = jax.random.normal(of_noise, w.shape, w.dtype)
-        return *sampler.advance(posterior, w, memory, slope, step_size, noise), terms
+        return *sampler.advance(posterior, w, memory, slope, loop.step_size, noise), terms
+
+    def turn(number: Array, carry: tuple[Array, Any, Recorded, Array]) -> tuple[Array, Any, Recorded, Array]:
+        w, memory, record, _ = carry
+        after, memory, terms = loop.for_all(step, number, w, memory)
+        distance, zero = squared_distance(posterior, w), jnp.zeros(len(w), w.dtype)
+        number = number - loop.warm_up
+        record = record.with_draw(number, sampler.thinning, terms, distance, zero, kept(w, loop.parameters))
+        return after, memory, record, terms
+
+    return jax.lax.fori_loop(first, end, turn, carry)
+
+
+@eqx.filter_jit
+def _finished(loop: _Loop, w: Array, record: Recorded) -> Chains:
+    """The draws, with the acceptance of a Metropolis test of the posterior of one batch."""
+    batches, sampler = loop.target if isinstance(loop.target, Batches) else None, loop.sampler
+    posterior, last = loop.posterior, loop.warm_up + sampler.moves
 
     def probe(key: PRNGKeyArray, w: Array) -> tuple[Array, Array]:
         assert batches is not None
@@ -197,26 +272,11 @@ def _sample_batches(
         def evaluate(w: Array) -> tuple[Array, ...]:
             return tuple(value[None] for value in evaluated(w[0], batch))
 
-        state, chances = langevin(posterior, evaluate, ChainState(w[None], *evaluate(w[None])), noise, step_size)
+        state, chances = langevin(posterior, evaluate, ChainState(w[None], *evaluate(w[None])), noise, loop.step_size)
         return state.w[0], chances[0]
 
-    def move_all(move: Any, number: Array, *states: Any) -> tuple[Any, ...]:
-        return over_chains(lambda key, *of_chain: move(jax.random.fold_in(key, number), *of_chain), mode)(keys, *states)
-
-    def turn(number: Array, carry: tuple[Array, Any, Recorded]) -> tuple[Array, Any, Recorded]:
-        w, memory, record = carry
-        after, memory, terms = move_all(step, number, w, memory)
-        if watched:  # by every group: the furthest of them is what is seen
-            report(number, last, posterior.nbeta * jnp.mean(jnp.sum(terms, axis=1)))
-        distance, zero, values = squared_distance(posterior, w), jnp.zeros(count, w.dtype), kept(w, parameters)
-        return after, memory, record.with_draw(number - warm_up, sampler.thinning, terms, distance, zero, values)
-
-    terms = jnp.zeros((count, *baseline.shape), starts.dtype)
-    memory = jax.vmap(lambda w, key: sampler.memory(w, step_size, jax.random.fold_in(key, MEMORY)))(starts, keys)
-    empty, last = Recorded.empty(sampler.steps[1], terms, kept(starts, parameters)), warm_up + sampler.moves
-    w, _, record = jax.lax.fori_loop(0, last, turn, (starts, memory, empty))
-    chains = record.chains(jnp.zeros_like(empty.terms[0, 0]), step_size, w)
+    chains = record.chains(jnp.zeros_like(record.terms[0, 0]), loop.step_size, w)
     if batches is None or not sampler.could_be_tested(posterior):
-        return chains._replace(acceptance=jnp.full(count, jnp.nan, w.dtype))
-    _, chances = jax.lax.scan(lambda w, i: move_all(probe, i, w), w, last + jnp.arange(PROBES))
+        return chains._replace(acceptance=jnp.full(len(w), jnp.nan, w.dtype))
+    _, chances = jax.lax.scan(lambda w, i: loop.for_all(probe, i, w), w, last + jnp.arange(PROBES))
     return chains._replace(acceptance=jnp.mean(chances, axis=0))

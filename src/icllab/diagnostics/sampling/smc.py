@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab.core import progress
 from icllab.core.domains import POSITIVE, PROPER_FRACTION
 from icllab.core.errors import expected, kind_of, require_integer, require_key
+from icllab.diagnostics.sampling.chains import require_bounded
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
 from icllab.diagnostics.sampling.sampled_losses import require_loss, shape_of, vector_loss
 from icllab.diagnostics.sampling.samplers import Sampler
@@ -217,6 +218,7 @@ class SMC(Sampler):
             ancestors = np.take_along_axis(ancestors, survivors, axis=1)
             z = np.take_along_axis(z, survivors[..., None], axis=1)
             z, losses, moves = _move(_tempered(loss, new, level), z, size, generator, self)
+            require_bounded(level, losses - level)
             size, t = moves.step_size, float(new)
             rungs.append(Rung(t, increment, share, *_measure(loss, observe, z, losses), moves))
         counts = np.asarray([np.unique(row).size for row in ancestors])

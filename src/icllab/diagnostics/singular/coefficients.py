@@ -13,17 +13,26 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, require_instance, require_key
-from icllab.core.progress import shows
+from icllab.core.progress import keep, part, shows
 from icllab.core.protocols import is_task
+from icllab.core.result_warnings import warn_at_once, warns
 from icllab.diagnostics.sampling.draws import Draws, sample_chains
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.priors import Prior
-from icllab.diagnostics.sampling.sampled_losses import sample_count
+from icllab.diagnostics.sampling.sampled_losses import require_mean, sample_count, vector_loss
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
+from icllab.diagnostics.sampling.sgld import SGLD
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures
-from icllab.diagnostics.singular.estimate_checks import lowest_near, with_descent, with_rise, with_shift
+from icllab.diagnostics.singular.estimate_checks import (
+    Lowest,
+    bias_sentence,
+    lowest_near,
+    with_descent,
+    with_rise,
+    with_shift,
+)
 from icllab.diagnostics.singular.few_and_zero_shot import ZeroShot, context_coefficients
 from icllab.diagnostics.singular.limits import (
     POPULATIONS,
@@ -36,7 +45,9 @@ from icllab.diagnostics.singular.limits import (
 from icllab.diagnostics.singular.restricted import restricted_loss
 from icllab.diagnostics.singular.run_losses import network_loss
 from icllab.diagnostics.singular.temperature_estimates import (
+    CHECKS,
     ChainEstimator,
+    Checks,
     estimate_at_temperature,
     estimate_from_draws,
     estimator,
@@ -52,9 +63,10 @@ SLOPE = "the slope of the free energy on log nbeta, up to this nbeta, with m = 1
 OF_DATA = ", with the empirical loss of the data for L"
 ANNEALED = 1 << 20  # folded into the key of populations beside chains
 HALVED = ANNEALED + 1  # folded into the key of halves of the data
-SECONDS = 3e-3  # nominal ones of a gradient of all the data, above which halves are left out
+SECONDS = 1e-3  # nominal ones of a gradient of all the data, above which halves and the limit are left out
 
 
+@warns("learning coefficient")
 @names_ignored
 @shows("learning coefficient")
 def learning_coefficient(
@@ -75,6 +87,7 @@ def learning_coefficient(
     task: Any = None,
     positions: str | Sequence[int] | None = None,
     per_position: bool = False,
+    checks: Sequence[str] | None = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Estimate the local learning coefficient by sampling.
@@ -108,7 +121,8 @@ def learning_coefficient(
             decides.
         sampler: ``HMC()``, ``MALA()``, ``NUTS()``, of batches ``SGLD()``, ``RMSpropSGLD()`` or ``SGNHT()``, or,
             annealed and without chains, ``SMC()``, of :mod:`icllab.diagnostics.sampling`. ``"auto"``: HMC, and for a
-            limit ``SMC()`` beside it; if gradients are expensive, batches. The attribute ``reason`` says why.
+            limit ``SMC()`` beside it; if gradients are expensive, with fewer moves, or batches. The attribute
+            ``reason`` says why.
         data: Samples: a tree of arrays with a leading axis. For a network or a run, its fixed prompts or the number to
             draw (None: 4096).
         nbeta: Inverse temperature; at least four for a curve; None: :math:`n/\log n`. With ``SMC()`` the largest.
@@ -125,6 +139,12 @@ def learning_coefficient(
         task: Task of a network or a run, which owns the loss; None: the loss is neither.
         positions: Positions that count, as in :func:`icllab.fit <icllab.training.fitting.fit>`; None: every.
         per_position: Whether positions are terms.
+        checks: Names of the checks: ``"minimum"``, a descent from :math:`w^*`; ``"hessian"``, its effective dimension;
+            ``"step_size"``, of dynamics without a test, the same chains at half the step; ``"data"``, halves of the
+            data; ``"limit"``, temperatures around this one. None: all that apply, shortened so that they take at most
+            as long as the chains (the limit apart, where it is the estimand). Checks that are named are complete,
+            whatever they take; ``()`` is none. The attributes ``checks`` and ``unchecked`` name what was made and what
+            was left out.
         progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
             notebook.
 
@@ -179,11 +199,13 @@ def learning_coefficient(
     Source: [Hoogland24], [Watanabe09], of a part [Wang24].
     Derived: docs/singular-learning.md, What an estimate estimates; docs/free-energies.md, The limit of a curve.
     """
+    chosen = Checks.parse(checks)
     if isinstance(loss, Draws):
         options = (at, n, key, estimand, data, nbeta, localization, weights, prior, zero_shot, task, positions)
         if any(option is not None for option in options) or sampler != "auto" or sensitivity or per_position:
             raise expected("draws", "draws alone", "more arguments", "sampler.sample(...) takes them")
-        return estimate_from_draws(loss).assign_attrs(estimand="at_temperature", estimates=AT_ONE)
+        estimate = estimate_from_draws(loss, checks=chosen)
+        return _with_unchecked(estimate.assign_attrs(estimand="at_temperature", estimates=AT_ONE))
     require_key(key)
     assert key is not None
     _require_estimand(estimand, loss, sampler, nbeta)
@@ -215,6 +237,7 @@ def learning_coefficient(
             weights=weights,
             task=task,
             positions=positions,
+            checks=checks,
         )
         return context_coefficients(
             cast(Callable, loss),
@@ -233,6 +256,7 @@ def learning_coefficient(
     of_loss = "" if data is None or isinstance(loss, Run) else OF_DATA
     if isinstance(sampler, SMC) and estimand != "at_temperature" and not isinstance(loss, Run):
         require_no_run(task, positions, per_position)
+        _require_unused("a limit by SMC", checks=checks)
         return limit_of_populations(
             loss,
             at,
@@ -244,6 +268,22 @@ def learning_coefficient(
             localization=localization,
             sensitivity=sensitivity,
         ).assign_attrs(estimand="limit", estimates=LIMIT + of_loss)
+    last = lowest = None
+    if not (estimand == "at_temperature" or isinstance(loss, Run) or isinstance(prior, Prior)):
+        require_no_run(task, positions, per_position)
+        count = sample_count(data) if n is None and data is not None else n
+        values, is_curve = inverse_temperatures(count, nbeta)
+        last = None if is_curve or isinstance(sampler, SMC) else values[-1]
+    if last is not None and "minimum" in chosen:
+        require_mean(*vector_loss(loss, at, data))
+        with part("descent"):
+            local = LocalLoss.from_loss(loss, at, data)
+            lowest = lowest_near(local, last)
+        bias = last * (lowest.level - lowest.loss)
+        # No coefficient of this many parameters is as large: checks of another kind are not worth their time.
+        if bias > local.centre.size / 2 and not populations_are_cheap(local):
+            warn_at_once(bias_sentence(bias))
+            chosen = Checks(tuple(name for name in chosen.names if name not in ("data", "limit")), chosen.complete)
     estimate = estimate_at_temperature(
         loss,
         at,
@@ -258,33 +298,80 @@ def learning_coefficient(
         task=task,
         positions=positions,
         per_position=per_position,
+        checks=chosen,
     )
     description = (SLOPE if isinstance(sampler, SMC) else AT_ONE) + of_loss
     estimate = estimate.assign_attrs(estimand="at_temperature", estimates=description)
-    if estimand == "at_temperature" or isinstance(loss, Run) or "nbeta" in estimate.dims:
-        return estimate
+    if last is not None:
+        keep(estimate)
+        estimate = _refined(
+            estimate,
+            loss,
+            at,
+            data,
+            nbeta=nbeta,
+            lowest=lowest,
+            sampler=sampler,
+            estimand=estimand,
+            key=key,
+            checks=chosen,
+        )
+    estimand = estimate.attrs["estimand"]
+    estimates = LIMIT + of_loss if estimand == "limit" else description
+    return _with_unchecked(estimate.assign_attrs(estimates=estimates))
+
+
+def _refined(
+    estimate: xr.Dataset,
+    loss: Any,
+    at: Any,
+    data: Any,
+    *,
+    nbeta: Any,
+    lowest: Lowest | None,
+    sampler: Sampler | str,
+    estimand: str | None,
+    key: PRNGKeyArray,
+    checks: Checks,
+) -> xr.Dataset:
+    """An estimate at one temperature with its checks, and the limit in its place where that is the estimand."""
     last, pull = float(estimate.attrs["nbeta"]), float(estimate.attrs["localization"])
     local = LocalLoss.from_loss(loss, at, data, pull=pull)
-    lowest = lowest_near(local, last)
-    estimate = with_descent(estimate, lowest, last)
+    if lowest is not None:
+        estimate = with_descent(estimate, lowest, last)
     if nbeta is not None:
         return estimate
     if "batch" in estimate.attrs and estimand != "limit":
         return estimate  # its variance is that of batches too
-    chains = HMC() if sampler == "auto" else sampler
-    if data is not None and local.seconds <= SECONDS and isinstance(chains, ChainSampler):
-        estimate = with_shift(estimate, local, loss, sampler=chains, key=jax.random.fold_in(key, HALVED))
-    if estimand is None and not (sampler == "auto" and local.seconds <= SECONDS):
-        return with_rise(estimate)
+    chains = estimator(None, loss, at, data).sampler if sampler == "auto" else sampler
+    if sampler == "auto" and isinstance(chains, SGLD):  # a limit is asked for
+        chains = HMC()
+    if "data" in checks and data is not None and local.seconds <= SECONDS and isinstance(chains, ChainSampler):
+        of_halves = jax.random.fold_in(key, HALVED)
+        estimate = with_shift(estimate, local, loss, sampler=chains, key=of_halves, complete=checks.complete)
+    if estimand != "limit":
+        if "limit" not in checks:
+            return estimate
+        if not (sampler == "auto" and local.seconds <= SECONDS):
+            return with_rise(estimate)
     of_curve = jax.random.fold_in(key, ANNEALED)
+    lowest = lowest_near(local, last) if lowest is None else lowest
+    estimate = estimate if "descent" in estimate else with_descent(estimate, lowest, last)
     if populations_are_cheap(local) or not isinstance(chains, ChainSampler):
         annealed = annealed_limit(local, last, lowest=lowest, key=of_curve, sampler=POPULATIONS)
         estimate = with_limit(estimate, annealed)
     else:
         estimate = chain_limit(estimate, local, last, lowest=lowest, key=of_curve, sampler=chains)
-    return estimate.assign_attrs(estimand="limit", estimates=LIMIT + of_loss)
+    return estimate.assign_attrs(estimand="limit")
 
 
+def _with_unchecked(estimate: xr.Dataset) -> xr.Dataset:
+    """An estimate whose attribute ``unchecked`` names the checks that were not made."""
+    made = str(estimate.attrs.get("checks", "")).split(", ")
+    return estimate.assign_attrs(unchecked=", ".join(name for name in CHECKS if name not in made))
+
+
+@warns("posterior draws")
 @shows("posterior draws")
 def posterior_draws(
     loss: Callable[..., Any],

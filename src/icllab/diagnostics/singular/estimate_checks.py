@@ -2,6 +2,7 @@ r"""What an estimate at one temperature leaves out: a lower loss nearby, data wi
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -11,21 +12,27 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 from scipy.optimize import minimize
 
+from icllab.core.progress import part
+from icllab.core.result_warnings import collected
+from icllab.diagnostics.sampling.chains import require_bounded
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.posteriors import Vector
 from icllab.diagnostics.sampling.sampled_losses import at_point, rows_of, sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sampling_warnings import errors_of_few
-from icllab.diagnostics.singular.temperature_estimates import estimate_at_temperature
+from icllab.diagnostics.singular.temperature_estimates import Checks, checked, estimate_at_temperature
 
 EVALUATIONS = 100  # of a loss and its gradient, in a descent
 BEARABLE = 10.0  # nominal seconds of a descent
 PRECISION = 1e-4  # of nbeta times the loss, that a step of the descent gains at least
 OUTSIDE = 1e12  # of nbeta times the loss, if that is not finite: the search turns back
 SPLITS = 2  # of the data into two halves
+SHORTEST = 8  # moves and draws of a shortened chain
 FEWEST = 4  # chains for an error
 TOLD = 0.02  # of an estimate, above which a descent or a shift is a warning
 TOLD_RISE = 0.03  # of an estimate, above which a distance from the limit is a warning
+
+NONE = Checks((), True)
 
 
 class Lowest(NamedTuple):
@@ -58,7 +65,16 @@ def lowest_near(local: LocalLoss, nbeta: float) -> Lowest:
 
     options: Any = {"maxfun": EVALUATIONS, "ftol": PRECISION, "gtol": 0.0}
     minimize(value_and_slope, centre, jac=True, method="L-BFGS-B", options=options)
+    require_bounded(level, best.loss - level)
     return best
+
+
+def bias_sentence(bias: float) -> str:
+    """Warning that a descent lowers the loss by ``bias`` over nbeta."""
+    return (
+        f"the point is no minimum of this loss: a descent from it lowers the loss by {bias:.2g}/nbeta, and what "
+        "is measured from the point is too low by as much"
+    )
 
 
 def with_descent(estimate: xr.Dataset, lowest: Lowest, nbeta: float) -> xr.Dataset:
@@ -67,11 +83,8 @@ def with_descent(estimate: xr.Dataset, lowest: Lowest, nbeta: float) -> xr.Datas
     sentences = list(estimate.attrs["warnings"])
     least = max(2 * float(estimate["mcse"]), TOLD * abs(float(estimate["estimate"])))
     if bias > least + 2 * nbeta * lowest.rounding:
-        sentences.append(
-            f"the point is no minimum of this loss: a descent from it lowers the loss by {bias:.2g}/nbeta, and what "
-            "is measured from the point is too low by as much"
-        )
-    return estimate.assign(descent=bias).assign_attrs(warnings=sentences)
+        sentences.append(bias_sentence(bias))
+    return checked(estimate.assign(descent=bias).assign_attrs(warnings=sentences), "minimum")
 
 
 def rows_of_halves(count: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -81,7 +94,13 @@ def rows_of_halves(count: int, rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def with_shift(
-    estimate: xr.Dataset, local: LocalLoss, loss: Callable[..., Any], *, sampler: ChainSampler, key: PRNGKeyArray
+    estimate: xr.Dataset,
+    local: LocalLoss,
+    loss: Callable[..., Any],
+    *,
+    sampler: ChainSampler,
+    key: PRNGKeyArray,
+    complete: bool = True,
 ) -> xr.Dataset:
     r"""Add estimates of halves of the data, and the ``shift`` that data without end would have.
 
@@ -89,7 +108,7 @@ def with_shift(
     shifts the estimate, at one :math:`n\beta` and one localization, in proportion to the variance, it shifts those of
     halves by as much again, and data without end have :math:`\hat\lambda - \overline{\hat\lambda}_{1/2}` more. The
     error counts the variance of halves, as that from data to data, and the shift itself, since it may be less than
-    proportional.
+    proportional. Unless ``complete``, chains are a quarter as long.
 
     The derivation is in docs/singular-learning.md, Finite data.
     """
@@ -97,19 +116,24 @@ def with_shift(
     of_rows, *of_chains = jax.random.split(key, 1 + 2 * SPLITS)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(of_rows)))
     halves, errors = [], []
-    for rows, chain_key in zip(rows_of_halves(sample_count(data), rng), of_chains, strict=True):
-        part, centre = rows_of(data, rows), local.tree(local.centre)
-        lowest = lowest_near(LocalLoss.from_loss(loss, centre, part, block=local.block), nbeta)
-        half = estimate_at_temperature(
-            loss,
-            local.tree(lowest.place),
-            n=estimate.attrs["n"],
-            nbeta=nbeta,
-            localization=local.localization,
-            data=part,
-            sampler=sampler,
-            key=chain_key,
-        )
+    if not complete:
+        warm_up, draws = (max(count // 4, SHORTEST) for count in sampler.steps)
+        sampler = replace(sampler, warm_up=warm_up, draws=draws)
+    for i, (rows, chain_key) in enumerate(zip(rows_of_halves(sample_count(data), rng), of_chains, strict=True)):
+        half_data, centre = rows_of(data, rows), local.tree(local.centre)
+        lowest = lowest_near(LocalLoss.from_loss(loss, centre, half_data, block=local.block), nbeta)
+        with part("half of the data", i, 2 * SPLITS), collected():
+            half = estimate_at_temperature(
+                loss,
+                local.tree(lowest.place),
+                n=estimate.attrs["n"],
+                nbeta=nbeta,
+                localization=local.localization,
+                data=half_data,
+                sampler=sampler,
+                key=chain_key,
+                checks=NONE,
+            )
         halves.append(float(half["estimate"]))
         errors.append(float(half["mcse"]))
     value, mcse = float(estimate["estimate"]), float(estimate["mcse"])
@@ -123,7 +147,7 @@ def with_shift(
             f"which puts that of data without end {shift:+.2g} ± {error:.1g} from this one"
         )
     numbers = {"half_estimate": ("half", np.array(halves)), "shift": shift, "shift_error": error}
-    return estimate.assign(numbers).assign_attrs(warnings=sentences)
+    return checked(estimate.assign(numbers).assign_attrs(warnings=sentences), "data")
 
 
 def with_rise(estimate: xr.Dataset) -> xr.Dataset:
@@ -146,4 +170,4 @@ def with_rise(estimate: xr.Dataset) -> xr.Dataset:
             f"nbeta E[K] changes by {value:+.2g} an e-fold of nbeta: the learning coefficient may be {limit:.2g} "
             f"{'above' if value > 0 else 'below'} it"
         )
-    return estimate.assign(rise=value, rise_error=error).assign_attrs(warnings=sentences)
+    return checked(estimate.assign(rise=value, rise_error=error).assign_attrs(warnings=sentences), "limit")

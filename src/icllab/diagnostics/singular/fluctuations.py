@@ -10,6 +10,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from icllab.core.errors import expected, kind_of
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.sampling.draws import Draws
 from icllab.diagnostics.sampling.sampled_losses import VectorLoss
 from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
@@ -27,6 +28,7 @@ class _SampleLosses(eqx.Module):
         return jax.vmap(lambda sample: jnp.sum(self.loss(w, sample)))(samples)
 
 
+@warns("singular fluctuation", "fluctuation", "fluctuation_error")
 def singular_fluctuation(draws: Draws | Nodes) -> xr.Dataset:
     r"""The singular fluctuation of a loss on data, and the widely applicable information criterion.
 

@@ -21,6 +21,7 @@ from icllab.core.domains import Domain
 from icllab.core.errors import expected, require_key
 from icllab.core.progress import shows
 from icllab.core.protocols import is_task
+from icllab.core.result_warnings import warns
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, errors_of_few, no_minimum
 from icllab.diagnostics.sampling.smc import SMC, Populations
@@ -34,6 +35,7 @@ POINTS = 13
 USUAL = SMC()
 
 
+@warns("free energy", "free_energy", "free_energy_error")
 @names_ignored
 @shows("free energy")
 def free_energy(

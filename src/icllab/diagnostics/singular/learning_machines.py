@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.errors import expected, kind_of, require_integer, require_key, require_known
 from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_prompts, require_task
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.behaviour.answers import (
     EveryPosition,
     answers_to,
@@ -115,6 +116,7 @@ class LearningMachine(eqx.Module):
             attrs={"windows": self.size},
         )
 
+    @warns("learning coefficient")
     def contributions(
         self, *, key: PRNGKeyArray, count: str = "windows", gains: Sequence[int] | None = (), **how: Any
     ) -> xr.Dataset:
@@ -169,6 +171,7 @@ class LearningMachine(eqx.Module):
             )
         return estimate.assign_attrs(count=count)
 
+    @warns("learning coefficient")
     def coefficient_of(self, position: int, *, key: PRNGKeyArray, **how: Any) -> xr.Dataset:
         r"""The learning coefficient of the machine of one length, whose n is :math:`n_l`.
 

@@ -10,6 +10,8 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected
+from icllab.core.progress import part
+from icllab.core.result_warnings import collected
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.sampling.draws import sample_chains
 from icllab.diagnostics.sampling.local_loss import LocalLoss
@@ -22,7 +24,7 @@ from icllab.diagnostics.singular.estimate_checks import FEWEST, Lowest, lowest_n
 from icllab.diagnostics.singular.extrapolation import extrapolated
 from icllab.diagnostics.singular.free_energies import free_energy
 from icllab.diagnostics.singular.minimum_geometry import geometries
-from icllab.diagnostics.singular.temperature_estimates import estimator, with_prior_share
+from icllab.diagnostics.singular.temperature_estimates import checked, estimator, with_prior_share
 
 DECADES = 2.5  # of inverse temperature that a curve has
 POINTS = 13
@@ -76,10 +78,11 @@ def chain_limit(
     grid = np.geomspace(nbeta / 10**DECADES, nbeta, POINTS_OF_CHAINS)
     warm_up, draws = (max(count // 2, SHORTEST) for count in sampler.steps)
     sampler = replace(sampler, warm_up=warm_up, draws=draws)
-    rows = [
-        sample_chains(sampler, local, t, key=jax.random.fold_in(key, i)).statistics["chain_estimate"][1]
-        for i, t in enumerate(grid[:-1])
-    ]
+    rows = []
+    for i, t in enumerate(grid[:-1]):
+        with part("limit, temperature", i, len(grid) - 1), collected():
+            draws = sample_chains(sampler, local, t, key=jax.random.fold_in(key, i))
+        rows.append(draws.statistics["chain_estimate"][1])
     slopes = np.stack([*rows, estimate["chain_estimate"].values], axis=1) + float(estimate["descent"]) * grid / nbeta
     slopes = slopes[np.isfinite(slopes).all(1)]
     if len(slopes) <= FEWEST:  # too few for a covariance
@@ -174,7 +177,7 @@ def with_limit(chains: xr.Dataset, annealed: xr.Dataset) -> xr.Dataset:
     dataset = dataset.assign(mean_estimate=mean, mean_estimate_error=error)
     settings: dict[str, Any] = {"annealing": repr(POPULATIONS)} if "free_energy" in annealed else {}
     settings |= {"warnings": sentences, "chain_warnings": of_chains}
-    return dataset.assign_attrs(chains.attrs | settings)
+    return checked(dataset.assign_attrs(chains.attrs | settings), "limit")
 
 
 def _is_recognised(limit: xr.Dataset) -> bool:

@@ -9,6 +9,8 @@ It estimates :math:`\lambda - (m-1)/\log n\beta`, if :math:`w^*` is a minimum an
 """
 
 import math
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,7 +20,9 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.domains import Domain
-from icllab.core.errors import expected
+from icllab.core.errors import expected, require_known
+from icllab.core.progress import keep, part
+from icllab.core.result_warnings import collected
 from icllab.diagnostics.sampling.draws import CURVATURE, HALF_STEPS, HESSIAN, PULLS, Draws, chain_mode, sample_chains
 from icllab.diagnostics.sampling.local_loss import MOST_PULL, LocalLoss
 from icllab.diagnostics.sampling.priors import Prior
@@ -33,15 +37,52 @@ from icllab.diagnostics.singular.free_energies import annealed_slope
 from icllab.diagnostics.singular.run_losses import prompts_for, requested_steps, run_loss
 from icllab.training.runs import Run
 
+CHECKS = ("minimum", "hessian", "step_size", "data", "limit")
+OF_HESSIAN = 0.25  # nominal seconds of the Hessian over those of the chains, if checks are shortened
 PLACES = 8  # one and seven draws of the prior, where the curvature of a loss that is annealed is computed
 FACTORS = (0.25, 4.0)  # times the localization, if it is varied
 
 
-def estimate_from_draws(draws: Draws, reason: str = "asked for") -> xr.Dataset:
+@dataclass(frozen=True)
+class Checks:
+    """The checks of an estimate, in all lengths that they can have or together no longer than the estimate."""
+
+    names: tuple[str, ...] = CHECKS
+    complete: bool = False
+
+    @classmethod
+    def parse(cls, names: Any) -> "Checks":
+        """The named checks, complete; None: all, shortened; checks as they are.
+
+        Raises:
+            InputError: A name is unknown.
+        """
+        if names is None:
+            return cls()
+        if isinstance(names, cls):
+            return names
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise expected("checks", f"a tuple of names, of {', '.join(CHECKS)}", names, "() is none")
+        for name in (names := tuple(names)):
+            require_known("check", name, CHECKS)
+        return cls(tuple(name for name in CHECKS if name in names), True)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+
+ALL = Checks()
+
+
+def estimate_from_draws(draws: Draws, reason: str = "asked for", checks: Checks = ALL) -> xr.Dataset:
     """The estimate of chains at one point and one temperature, with what tells whether they have converged."""
     local, sampler, gamma = draws.local, draws.sampler, draws.localization
     rows = dict(draws.statistics)
-    rows["hessian_share"] = local.hessian_share(draws.nbeta, gamma, rows["estimate"], draws.part(HESSIAN))
+    if "hessian" in checks:
+        budget = math.inf if checks.complete else OF_HESSIAN * draws.seconds
+        options: Any = {"key": draws.part(HESSIAN), "budget": budget}
+        with part("check of the Hessian"):
+            rows["hessian_share"] = local.hessian_share(draws.nbeta, gamma, rows["estimate"], **options)
     # The localization holds gamma E|w - w*|^2 of the directions, if the loss is quadratic or not: if these are few, it
     # does not decide, whatever the curvature.
     share = gamma * rows["distance"] ** 2 / local.centre.size
@@ -58,7 +99,8 @@ def estimate_from_draws(draws: Draws, reason: str = "asked for") -> xr.Dataset:
         if not isinstance(sampler, SGNHT):
             rows["noise_bias"] = draws.first_step * draws.nbeta**2 * local.noise / 8 * sampler.scale
         settings |= {"batch": target.size, "control_variate": target.slope is not None}
-    dataset = xr.Dataset(rows, attrs=settings)
+    made = [name for name in ("hessian",) if name in checks and math.isfinite(rows["hessian_share"])]
+    dataset = xr.Dataset(rows, attrs=settings | {"checks": ", ".join(made)})
     return dataset.assign_attrs(warnings=chain_warnings(dataset))
 
 
@@ -71,14 +113,20 @@ class ChainEstimator:
     mode: str  # "map" or "vmap"
     mode_reason: str
     sensitivity: bool  # whether the localization is varied too
+    checks: Checks = ALL
 
     def __call__(self, local: LocalLoss, nbeta: float, key: PRNGKeyArray) -> xr.Dataset:
         """The estimate at one point and one temperature, with that at half the step size if there is no test."""
         draws = sample_chains(self.sampler, local, nbeta, key=key, mode=(self.mode, self.mode_reason))
-        dataset = estimate_from_draws(draws, self.reason)
-        if not self.sampler.tested:
-            at_half_step = draws.at_half_steps(draws.part(HALF_STEPS)).statistics
-            dataset = dataset.assign(_gap("halved", at_half_step, draws.statistics))
+        dataset = estimate_from_draws(draws, self.reason, self.checks)
+        if not self.sampler.tested and "step_size" in self.checks:
+            with part("check of the step size"):
+                if self.checks.complete:
+                    at_half_step = draws.at_half_steps(draws.part(HALF_STEPS)).statistics
+                else:
+                    value, mcse = draws.briefly_at_half_steps(draws.part(HALF_STEPS))
+                    at_half_step = {"estimate": value, "mcse": mcse}
+            dataset = checked(dataset.assign(_gap("halved", at_half_step, draws.statistics)), "step_size")
         if self.sensitivity:
             keys = jax.random.split(draws.part(PULLS))
             low, high = (draws.again(k, pull=pull).statistics for pull, k in zip(FACTORS, keys, strict=True))
@@ -87,6 +135,11 @@ class ChainEstimator:
                 dataset[f"localization_{name}"] = xr.DataArray([low[name], high[name]], coords=[axis])
             dataset = dataset.assign(_gap("localization", low, high))
         return dataset.assign_attrs(warnings=chain_warnings(dataset))
+
+
+def checked(estimate: xr.Dataset, name: str) -> xr.Dataset:
+    """An estimate whose attribute ``checks`` names one more."""
+    return estimate.assign_attrs(checks=", ".join(filter(None, [estimate.attrs.get("checks", ""), name])))
 
 
 def _gap(name: str, statistics: dict[str, Any], reference: dict[str, Any]) -> dict[str, float]:
@@ -126,7 +179,13 @@ Estimator: TypeAlias = ChainEstimator | SlopeEstimator
 
 
 def estimator(
-    sampler: ChainSampler | SMC | None, loss: Any, at: Any, data: Any, *, sensitivity: bool = False
+    sampler: ChainSampler | SMC | None,
+    loss: Any,
+    at: Any,
+    data: Any,
+    *,
+    sensitivity: bool = False,
+    checks: Checks = ALL,
 ) -> Estimator:
     """What makes the estimates at all points and temperatures; None: a sampler by the cost of a gradient.
 
@@ -137,9 +196,9 @@ def estimator(
     local = LocalLoss.from_loss(loss, at, data, block=BLOCK if sampler is None else sampler.block)
     reason = "asked for"
     if sampler is None:
-        sampler, reason = chosen_sampler(local.seconds, local.centre.size, local.samples)
+        sampler, reason = chosen_sampler(local.seconds, local.samples)
     if isinstance(sampler, ChainSampler):
-        return ChainEstimator(sampler, reason, *chain_mode(sampler, local), sensitivity)
+        return ChainEstimator(sampler, reason, *chain_mode(sampler, local), sensitivity, checks)
     if sensitivity:
         raise expected("sensitivity", "False with SMC, which has no chains", True, "HMC() has them")
     return SlopeEstimator(sampler, reason)
@@ -163,9 +222,13 @@ def estimates(
         raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
     block = estimate.sampler.block
     local = LocalLoss.from_loss(loss, at, data, block=block, pull=localization, prior=prior).localized(values[-1])
-    rows = [estimate(local, value, jax.random.fold_in(key, i)) for i, value in enumerate(values)]
-    if localization is None:
-        rows = [_with_localization(row) for row in rows]
+    rows = []
+    for i, value in enumerate(values):
+        with part("estimate", i, len(values)), collected() if is_curve else nullcontext():
+            row = estimate(local, value, jax.random.fold_in(key, i))
+        rows.append(row if localization is not None else _with_localization(row))
+        if is_curve:
+            keep(rows[-1].assign_coords(nbeta=value))
     if n is not None:
         rows = [row.assign_attrs(n=float(n)) for row in rows]
     return with_growth(stacked(rows, "nbeta", values)) if is_curve else rows[0]
@@ -196,13 +259,14 @@ def estimate_at_temperature(
     task: Any = None,
     positions: Any = None,
     per_position: bool = False,
+    checks: Any = None,
 ) -> xr.Dataset:
     r"""Estimate at the given temperatures, or at :math:`n/\log n`; arguments are those of ``learning_coefficient``."""
     require_numbers(n, localization)
-    sampler = None if sampler == "auto" else sampler
+    sampler, checks = None if sampler == "auto" else sampler, Checks.parse(checks)
     if not isinstance(loss, Run):
         require_no_run(task, positions, per_position)
-        estimate = estimator(sampler, loss, at, data, sensitivity=sensitivity)
+        estimate = estimator(sampler, loss, at, data, sensitivity=sensitivity, checks=checks)
         count = sample_count(data) if n is None and data is not None else n
         options: Any = {"nbeta": nbeta, "localization": localization, "prior": prior}
         return estimates(estimate, loss, at, data, n=count, key=key, **options)
@@ -217,7 +281,7 @@ def estimate_at_temperature(
         return run_loss(loss, step, member, task, prompt=shape, data=prompts, **options)
 
     steps, members = requested_steps(loss, at), []
-    estimate = estimator(sampler, *member_at(0, steps[0]), prompts, sensitivity=sensitivity)
+    estimate = estimator(sampler, *member_at(0, steps[0]), prompts, sensitivity=sensitivity, checks=checks)
     if per_position and not isinstance(estimate.sampler, ChainSampler):
         raise expected("per_position", f"False with {estimate.sampler.name}, which has no terms", True)
     for member in range(loss.size):
@@ -228,7 +292,11 @@ def estimate_at_temperature(
             "prior": prior,
             "key": jax.random.fold_in(key, member),
         }
-        rows = [estimates(estimate, *member_at(member, step), prompts, **options) for step in steps]
+        rows = []
+        for i, step in enumerate(steps):
+            with part("state", member * len(steps) + i, loss.size * len(steps)), collected():
+                rows.append(estimates(estimate, *member_at(member, step), prompts, **options))
+            keep(rows[-1].assign_attrs(member=member, step=step))
         members.append(rows[0] if at is None or isinstance(at, int | np.integer) else stacked(rows, "step", steps))
     return stacked(members, "member", range(loss.size))
 

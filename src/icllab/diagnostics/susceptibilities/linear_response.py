@@ -14,6 +14,7 @@ from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.curvature.products import Curvature, Hessian
 from icllab.diagnostics.sampling.sampled_losses import require_loss, vector_loss
+from icllab.diagnostics.stretches import map_in_stretches
 
 UNSOLVED = 1e-3  # relative residual of a linear system
 BESIDE = 0.1  # of the second term, over the most that the first can be
@@ -122,7 +123,7 @@ class LinearResponse:
     @staticmethod
     def _inverse(curvature: Curvature, centre: Array, scale: tuple[Array, Array]) -> Array:
         """The covariance of the posterior, written out."""
-        matrix = np.asarray(_matrix(curvature, centre), np.float64)
+        matrix = np.asarray(map_in_stretches(curvature, jnp.eye(centre.size, dtype=centre.dtype)), np.float64)
         values, vectors = np.linalg.eigh(
             float(scale[0]) * (matrix + matrix.T) / 2 + float(scale[1]) * np.eye(len(matrix))
         )
@@ -154,48 +155,58 @@ def _cubic(flat: Any, centre: Array, key: PRNGKeyArray) -> Array:
 
 
 @eqx.filter_jit
-def _matrix(curvature: Curvature, centre: Array) -> Array:
-    return jax.lax.map(curvature, jnp.eye(centre.size, dtype=centre.dtype), batch_size=64)
-
-
-@eqx.filter_jit
 def _gradients(functions: tuple[Any, Any], centre: Array) -> tuple[Array, Array]:
     return jax.jacrev(functions[0])(centre), jax.jacrev(functions[1])(centre)
 
 
-@eqx.filter_jit
 def _solve(curvature: Any, inverse: Any, scale: Any, rows: Array, iterations: int) -> tuple[Array, Array]:
     """The covariance times every row, and the largest relative residual."""
     if inverse is not None:
-        return rows @ inverse, jnp.zeros((), rows.dtype)
-    nbeta, gamma = scale
-
-    def solve_row(row: Array) -> tuple[Array, Array]:
-        def times(v: Array) -> Array:
-            return nbeta * curvature(v) + gamma * v
-
-        tiny = jnp.finfo(row.dtype).tiny
-        solution, _ = jax.scipy.sparse.linalg.cg(times, row, tol=1e-6, maxiter=iterations)
-        return solution, jnp.linalg.norm(times(solution) - row) / jnp.maximum(jnp.linalg.norm(row), tiny)
-
-    solutions, residuals = jax.lax.map(solve_row, rows)
+        return _times_inverse(rows, inverse), jnp.zeros((), rows.dtype)
+    solutions, residuals = map_in_stretches(eqx.Partial(_solve_row, curvature, scale, iterations), rows)
     return solutions, jnp.max(residuals)
 
 
-@eqx.filter_jit
+@jax.jit
+def _times_inverse(rows: Array, inverse: Array) -> Array:
+    return rows @ inverse
+
+
+def _solve_row(curvature: Any, scale: tuple[Array, Array], iterations: int, row: Array) -> tuple[Array, Array]:
+    """The covariance times a row, and the relative residual."""
+    nbeta, gamma = scale
+
+    def times(v: Array) -> Array:
+        return nbeta * curvature(v) + gamma * v
+
+    tiny = jnp.finfo(row.dtype).tiny
+    solution, _ = jax.scipy.sparse.linalg.cg(times, row, tol=1e-6, maxiter=iterations)
+    return solution, jnp.linalg.norm(times(solution) - row) / jnp.maximum(jnp.linalg.norm(row), tiny)
+
+
 def _second(
     functions: tuple[Any, Any], curvature: Any, inverse: Any, scale: Any, centre: Array, vectors: Array, iterations: int
 ) -> tuple[Float[Array, "vector observable tilt"], Array]:
     r""":math:`(H_\phi z)^\top\Sigma H_\Delta\Sigma z` of every vector z, and the largest relative residual."""
+    of_vector = eqx.Partial(_second_of_vector, functions, curvature, inverse, scale, centre, iterations)
+    parts, residuals = map_in_stretches(of_vector, vectors)
+    return parts, jnp.max(residuals)
+
+
+def _second_of_vector(
+    functions: tuple[Any, Any], curvature: Any, inverse: Any, scale: Any, centre: Array, iterations: int, z: Array
+) -> tuple[Array, Array]:
+    """The term of one vector, and its relative residual."""
 
     def hessian_product(function: Any, v: Array) -> Array:
         return jax.jvp(jax.jacrev(function), (centre,), (v,))[1]
 
-    def at_vector(z: Array) -> tuple[Array, Array]:
-        spread, residual = _solve(curvature, inverse, scale, z[None], iterations)
-        images = hessian_product(functions[1], spread[0])
-        image, of_images = _solve(curvature, inverse, scale, images, iterations)
-        return hessian_product(functions[0], z) @ image.T, jnp.maximum(residual, of_images)
+    def solve(rows: Array) -> tuple[Array, Array]:
+        if inverse is not None:
+            return rows @ inverse, jnp.zeros((), rows.dtype)
+        solutions, residuals = jax.lax.map(eqx.Partial(_solve_row, curvature, scale, iterations), rows)
+        return solutions, jnp.max(residuals)
 
-    parts, residuals = jax.lax.map(at_vector, vectors)
-    return parts, jnp.max(residuals)
+    spread, residual = solve(z[None])
+    image, of_images = solve(hessian_product(functions[1], spread[0]))
+    return hessian_product(functions[0], z) @ image.T, jnp.maximum(residual, of_images)

@@ -13,6 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, kind_of, require_key
 from icllab.core.progress import shows
+from icllab.core.result_warnings import warns
 from icllab.diagnostics.sampling.draws import Draws, posterior_settings, require_test
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.samplers import ChainSampler
@@ -37,6 +38,7 @@ class Stack(eqx.Module):
         return values if self.reference is None else values - jnp.sum(self.reference(w))
 
 
+@warns("susceptibility", "susceptibility", "susceptibility_error")
 @names_ignored
 @shows("susceptibility")
 def susceptibility(

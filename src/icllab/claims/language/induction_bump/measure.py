@@ -192,6 +192,7 @@ def coefficient(
         nbeta=point.nbeta,
         localization=point.localization,
         sampler=SGLD(chains=4, warm_up=point.warm_up, batch=point.chain_batch),
+        checks=("minimum", "hessian", "step_size"),
         key=of_chains,
         progress=False,
     )
