@@ -92,15 +92,16 @@ def _answer(arguments: list[str]) -> "Report":
 
 
 def _typeset(command: Callable[..., Any], bound: inspect.BoundArguments, console: "Console") -> None:
-    """Help, version or completion, which the parser writes itself."""
-    if "console" in bound.arguments:
-        bound.arguments["console"] = console
+    """Write help, version or completion, whose control characters are the parser's own."""
     from rich.console import Console
 
     text = io.StringIO()
-    with contextlib.redirect_stdout(text):
+    parser_console = streams.console(escape=False)
+    if "console" in bound.arguments:
+        bound.arguments["console"] = parser_console
+    with contextlib.redirect_stdout(text), parser_console.capture() as capture:
         command(*bound.args, **bound.kwargs)
-    Console.out(console, text.getvalue(), highlight=False, end="")  # completion has control characters of its own
+    Console.out(console, capture.get() + text.getvalue(), highlight=False, end="")
 
 
 def _explained(error: BaseException) -> tuple[int, str, str]:
