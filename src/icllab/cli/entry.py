@@ -86,22 +86,19 @@ def _answer(arguments: list[str]) -> "Report":
 
         raise explained(error) from error
     if command.__module__ != commands.__name__:
-        return Report({}, lambda console: _typeset(command, bound, console))
+        return Report({}, lambda console: _typeset(command, bound, console), escape=False)
     with _stdout_kept_clean():
         return command(*bound.args, **bound.kwargs)
 
 
 def _typeset(command: Callable[..., Any], bound: inspect.BoundArguments, console: "Console") -> None:
-    """Write help, version or completion, whose control characters are the parser's own."""
-    from rich.console import Console
-
-    text = io.StringIO()
-    parser_console = streams.console(escape=False)
+    """Help, version or completion, which the parser writes itself."""
     if "console" in bound.arguments:
-        bound.arguments["console"] = parser_console
-    with contextlib.redirect_stdout(text), parser_console.capture() as capture:
+        bound.arguments["console"] = console
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
         command(*bound.args, **bound.kwargs)
-    Console.out(console, capture.get() + text.getvalue(), highlight=False, end="")
+    console.out(text.getvalue(), highlight=False, end="")
 
 
 def _explained(error: BaseException) -> tuple[int, str, str]:
