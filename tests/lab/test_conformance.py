@@ -161,13 +161,19 @@ def test_constants_of_the_claim_may_be_measured_with_and_modules_on_both_sides_m
 
 
 def test_without_a_record_it_is_what_is_missing(folder, monkeypatch):
-    for path in folder.glob("record.*"):
-        path.unlink()
+    """Nor with a record of the smoke alone."""
     monkeypatch.setattr(conformance, "smoke_items", lambda name, folder: [])
-    missing = {item.name: item.fault for item in conformance.conform(folder)[1] if not item.met}
-    assert set(missing) == set(RECORDED)
-    assert missing["record"] == (f"icl run {NAME} --claims {folder}, then icl check {NAME} --claims {folder} --record")
-    assert missing["figure"] == "there is no record to examine"
+    smoke = json.loads((folder / "record.json").read_text())["smoke"]
+    (folder / "record.nc").unlink()
+    for content in ({"smoke": smoke}, None):
+        (folder / "record.json").unlink() if content is None else (folder / "record.json").write_text(
+            json.dumps(content)
+        )
+        missing = {item.name: item.fault for item in conformance.conform(folder)[1] if not item.met}
+        assert set(missing) == set(RECORDED)
+        place = f"{NAME} --size small --claims {folder}"
+        assert missing["record"] == f"icl run {place}, then icl check {place} --record"
+        assert missing["figure"] == "there is no record to examine"
 
 
 def test_data_of_another_digest_are_no_record(folder, monkeypatch):

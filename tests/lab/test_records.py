@@ -292,3 +292,13 @@ def test_labels_are_those_of_the_claim_and_not_of_the_record():
     stored = records.data(name).assign_attrs(names='{"fraction_step": ["t", "former words", "updates"]}')
     for labelled in (dataset, predicted(registry.load(name), stored)):
         assert json.loads(labelled.attrs["names"])["fraction_step"] == list(vocabulary.described()["fraction_step"])
+
+
+def test_data_that_a_record_will_not_hold_are_told_before_a_run():
+    claim = registry.load("asymptotics/double_descent")
+    grid = claim.grid("small", {"tau": tuple(range(1, 400))}, 48)
+    note = records.size_note(claim, grid)
+    assert str(4 * 3 * 3 * 399 * 48) in note
+    assert "Claim(reduce=...)" in note
+    assert records.size_note(claim, claim.grid("small")) == ""
+    assert records.size_note(dataclasses.replace(claim, reduce=lambda dataset: dataset), grid) == ""

@@ -87,7 +87,7 @@ def _answer(arguments: list[str]) -> "Report":
 
         raise explained(error) from error
     if command.__module__ != commands.__name__:
-        return Report({}, lambda console: _typeset(command, bound, console))
+        return Report({}, lambda console: _typeset(command, bound, console), escape=False)
     with _stdout_kept_clean():
         return command(*bound.args, **bound.kwargs)
 
@@ -96,12 +96,10 @@ def _typeset(command: Callable[..., Any], bound: inspect.BoundArguments, console
     """Help, version or completion, which the parser writes itself."""
     if "console" in bound.arguments:
         bound.arguments["console"] = console
-    from rich.console import Console
-
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         command(*bound.args, **bound.kwargs)
-    Console.out(console, text.getvalue(), highlight=False, end="")  # completion has control characters of its own
+    console.out(text.getvalue(), highlight=False, end="")
 
 
 def _explained(error: BaseException) -> tuple[int, str, str]:

@@ -19,11 +19,15 @@ STYLES = {"holds": "bold green", "fails": "bold red", "undecided": "bold yellow"
 
 @dataclass(frozen=True)
 class Report:
-    """An answer: ``data`` for programs, ``plain`` writes it for people, ``exit_status`` for scripts."""
+    """An answer: ``data`` for programs, ``plain`` writes it for people, ``exit_status`` for scripts.
+
+    ``escape`` is False for the parser's own text, in which control characters have a meaning.
+    """
 
     data: Mapping[str, Any]
     plain: "Callable[[Console], None]"
     exit_status: int = 0
+    escape: bool = True
 
     def as_json(self, command: str | None) -> str:
         """One JSON object on one line."""
@@ -32,7 +36,7 @@ class Report:
 
     def as_text(self) -> str:
         """The plain answer, in colour where stdout is a terminal."""
-        console = streams.console()
+        console = streams.console(escape=self.escape)
         with console.capture() as capture:
             self.plain(console)
         return "".join(line.rstrip() + "\n" for line in capture.get().rstrip("\n").split("\n"))

@@ -70,8 +70,12 @@ def write(text: str) -> None:
             raise OSError(error.errno, error.strerror, "stdout") from error
 
 
-def console() -> "Console":
-    """A console to capture an answer in, as wide, coloured and encoded as stdout is; it escapes what it is given."""
+def console(*, escape: bool = True) -> "Console":
+    """A console to capture an answer in, as wide, coloured and encoded as stdout is; it escapes what it is given.
+
+    Args:
+        escape: Whether strings are shown with their control characters as escapes.
+    """
     from rich.console import Console
 
     class Escaping(Console):
@@ -85,7 +89,9 @@ def console() -> "Console":
 
     terminal = True if sys.stdout is not None and sys.stdout.isatty() else None
     page = io.TextIOWrapper(io.BytesIO(), getattr(sys.stdout, "encoding", None) or "utf-8", _HANDLER)
-    console = Escaping(file=page, force_terminal=terminal, highlight=False, emoji=False, markup=False)
+    console = (Escaping if escape else Console)(
+        file=page, force_terminal=terminal, highlight=False, emoji=False, markup=False
+    )
     console.width = min(max(console.width, NARROWEST), WIDEST)
     return console
 
