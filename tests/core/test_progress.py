@@ -133,6 +133,22 @@ def test_a_loop_in_stretches_makes_every_turn_once():
     assert turns == list(range(1000))
 
 
+def test_no_stretch_lasts_a_second(monkeypatch):
+    """Of turns of 10 ms each, by a clock that they move."""
+    now, stretches = types.SimpleNamespace(seconds=0.0), []
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now.seconds)
+
+    def advance(carry, first, end):
+        now.seconds += (end - first) / 100
+        stretches.append((end - first) / 100)
+        return carry
+
+    progress.in_stretches(advance, 0, 1000)
+    assert sum(stretches) == pytest.approx(10)
+    assert max(stretches) < 1
+    assert len(stretches) < 100
+
+
 def test_ctrl_c_ends_a_diagnostic_with_what_is_finished():
     @progress.shows("curve")
     def curve():
