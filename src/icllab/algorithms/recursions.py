@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from icllab.core.rounding import unit_of_first
+
 _NEW = 16  # units of rounding, per square root of the dimension, below which nothing of an input is new
 
 
@@ -30,7 +32,17 @@ def ridge_weights(
 
     Derived: docs/rivals.md, One update for each example.
     """
-    return jax.lax.cond(ridge > 0, _by_square_root, lambda u, y, _: least_squares_weights(u, y), inputs, labels, ridge)
+    unit = unit_of_first(inputs)  # squares of the inputs neither overflow nor vanish beside the ridge
+    ridge = ridge / unit / unit
+    negligible = ridge <= _negligible(inputs)  # its square root would be rounded away
+    ridge = jnp.where(negligible, jnp.zeros_like(ridge), ridge)
+    arguments = (inputs / unit, labels, ridge)
+    return jax.lax.cond(ridge > 0, _by_square_root, lambda u, y, _: _by_projection(u, y), *arguments) / unit
+
+
+def _negligible(inputs: Float[Array, "position dim"]) -> float:
+    """Square of the fraction of an input below which nothing of it is new."""
+    return (_NEW * float(jnp.finfo(inputs.dtype).eps)) ** 2 * inputs.shape[1]
 
 
 def _by_square_root(
@@ -80,8 +92,14 @@ def least_squares_weights(
 
     Derived: docs/rivals.md, Least squares of any rank.
     """
-    dim = inputs.shape[1]
-    negligible = (_NEW * jnp.finfo(inputs.dtype).eps) ** 2 * dim
+    unit = unit_of_first(inputs)
+    return _by_projection(inputs / unit, labels) / unit
+
+
+def _by_projection(
+    inputs: Float[Array, "position dim"], labels: Float[Array, " position"]
+) -> Float[Array, "position dim"]:
+    dim, negligible = inputs.shape[1], _negligible(inputs)
 
     def step(state: _Known, example: tuple[Array, Array]) -> tuple[_Known, Array]:
         u, y = example
