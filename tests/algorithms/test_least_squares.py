@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from icllab.algorithms import LeastSquares, PrincipalComponentRegression, Ridge
+from icllab.algorithms.least_squares import Lasso
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks import LinearRegression
+from icllab.tasks.scaling import Standardised
 
 
 @pytest.fixture
@@ -90,3 +92,65 @@ def test_principal_component_regression_is_least_squares_on_the_components_of_ev
         PrincipalComponentRegression.from_covariance(covariance, 6)
     with pytest.raises(InputError, match="directions: expected an array"):
         PrincipalComponentRegression(jnp.ones(3))
+
+
+REGRESSORS = {
+    "least squares": (LeastSquares(), 0),
+    "standardised": (Standardised(LeastSquares()), 0),
+    "components": (PrincipalComponentRegression(np.eye(3)[:, :2]), 0),
+    "interpolating ridge": (Ridge(0.0), 0),
+    "lasso": (lambda prompt, unit: Lasso(0.1 * unit)(prompt), 1),
+    "ridge": (lambda prompt, unit: Ridge(0.5 * unit * unit)(prompt), 2),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_answers_do_not_depend_on_the_unit_of_the_inputs(name, dtype):
+    """Inputs times a power of two have the same answers to the bit, up to the ends of the exponents' range."""
+    predictor, degree = REGRESSORS[name]
+    limits = np.finfo(dtype)
+    generator = np.random.default_rng()
+    with jax.enable_x64(dtype == "float64"):
+        x = generator.normal(size=(9, 3)).round(2).astype(dtype)
+        y = generator.normal(size=9).astype(dtype)
+
+        @jax.jit
+        def answers(x, unit):
+            prompt = RegressionPrompt(x, jnp.asarray(y))
+            return predictor(prompt, unit) if degree else predictor(prompt)
+
+        one = answers(jnp.asarray(x), jnp.asarray(1.0, dtype))
+        # A penalty and the inputs are numbers themselves; the smallest input is .01.
+        most = (limits.maxexp - 8) // max(degree, 1)
+        for power in [*generator.integers(14 - most, most, size=4), most, 14 - most]:
+            unit = np.ldexp(np.ones((), dtype), power)
+            np.testing.assert_array_equal(answers(jnp.asarray(x * unit), jnp.asarray(unit)), one, err_msg=str(power))
+
+
+@pytest.mark.parametrize("power", [12, 16, 20, 30, 60, 110])
+def test_a_ridge_that_rounding_hides_is_none(power):
+    """In float32, beside a direct solution in float64: large inputs make any ridge small."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(12, 4)).astype("float32"), generator.normal(size=12).astype("float32")
+    scaled = x * np.float32(2.0**power)
+    answers = Ridge(1.0)(RegressionPrompt(jnp.asarray(scaled), jnp.asarray(y)))
+    for i in range(1, 12):
+        exact = x[i].astype(float) @ np.linalg.pinv(x[:i].astype(float)) @ y[:i]
+        np.testing.assert_allclose(answers[i], exact, rtol=6e-3 if 12 < power < 20 else 1e-3, atol=6e-3)
+
+
+def test_the_unit_is_that_of_the_first_example():
+    """Later inputs, however large, do not move earlier answers by a bit."""
+    generator = np.random.default_rng(1)
+    x, y = generator.normal(size=(8, 3)).astype("float32"), jnp.asarray(generator.normal(size=8).astype("float32"))
+    for predictor in (LeastSquares(), Standardised(LeastSquares()), Ridge(0.3)):
+        before = predictor(RegressionPrompt(jnp.asarray(x), y))
+        later = x.copy()
+        later[5:] *= np.float32(1e25)
+        after = predictor(RegressionPrompt(jnp.asarray(later), y))
+        np.testing.assert_array_equal(before[:5], after[:5])
+    zeros = np.concatenate([np.zeros((2, 3), "float32"), x * np.float32(1e-25)])
+    labels = jnp.concatenate([jnp.zeros(2), y])
+    later = LeastSquares()(RegressionPrompt(jnp.asarray(zeros), labels))[2:]
+    np.testing.assert_allclose(later, LeastSquares()(RegressionPrompt(jnp.asarray(x), y)), rtol=1e-4, atol=1e-5)
