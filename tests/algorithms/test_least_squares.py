@@ -128,7 +128,7 @@ def test_answers_do_not_depend_on_the_unit_of_the_inputs(name, dtype):
             np.testing.assert_array_equal(answers(jnp.asarray(x * unit), jnp.asarray(unit)), one, err_msg=str(power))
 
 
-@pytest.mark.parametrize("power", [12, 16, 20, 30, 60, 110])
+@pytest.mark.parametrize("power", [20, 30, 60, 110])
 def test_a_ridge_that_rounding_hides_is_none(power):
     """In float32, beside a direct solution in float64: large inputs make any ridge small."""
     generator = np.random.default_rng(0)
@@ -137,7 +137,7 @@ def test_a_ridge_that_rounding_hides_is_none(power):
     answers = Ridge(1.0)(RegressionPrompt(jnp.asarray(scaled), jnp.asarray(y)))
     for i in range(1, 12):
         exact = x[i].astype(float) @ np.linalg.pinv(x[:i].astype(float)) @ y[:i]
-        np.testing.assert_allclose(answers[i], exact, rtol=6e-3 if 12 < power < 20 else 1e-3, atol=6e-3)
+        np.testing.assert_allclose(answers[i], exact, rtol=1e-3, atol=1e-5)
 
 
 def test_the_unit_is_that_of_the_first_example():

@@ -59,7 +59,8 @@ def test_a_misspelt_argument_is_refused_with_the_right_name(name):
     with pytest.raises(ArgumentError) as refusal:
         function(*arguments, **{wrong: 1})
     message = str(refusal.value)
-    assert repr(wrong) in message and "\n" not in message
+    assert repr(wrong) in message
+    assert "\n" not in message
     nearest = difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.5)
     assert (nearest[0] if nearest else right) in message
 
@@ -83,7 +84,7 @@ def test_only_the_call_itself_is_answered():
         return a + b + (lambda: 0)(a)  # type: ignore[call-arg]
 
     call = checked(function)
-    with pytest.raises(TypeError, match="positional argument but 1 was|takes 0 positional") as error:
+    with pytest.raises(TypeError, match="takes 0 positional arguments") as error:
         call(1)
     assert not isinstance(error.value, ArgumentError)
     assert inspect.signature(call) == inspect.signature(function)

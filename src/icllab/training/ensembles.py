@@ -168,7 +168,7 @@ def alone(predictor: Any) -> Ensemble:
     return Ensemble(stacked, {"seed": np.zeros(1, np.int64)})
 
 
-def _indexed(leaf: Any, index: int | None) -> jax.Array:
+def _indexed(leaf: Any, index: int | None) -> Any:
     """``leaf[index]``, by NumPy where the array is in its memory: JAX compiles a program for every shape."""
     plain = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and jax.default_backend() == "cpu"
     if not plain or leaf.committed or leaf.weak_type or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
