@@ -53,7 +53,7 @@ class LinearPredictor(AbstractPredictor):
             return jnp.sum(x * predictor.weights(eqx.tree_at(lambda p: p.x, prompt, x)), axis=1)
 
     def in_unit(self, unit: Float[Array, ""]) -> "LinearPredictor | None":
-        """The predictor that answers the same if inputs are divided by ``unit``; None if there is no such."""
+        """The predictor with the same answers on inputs divided by ``unit``; None: it is not known."""
         del unit
 
 

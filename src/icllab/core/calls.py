@@ -39,7 +39,7 @@ def _check_methods(cls: type) -> None:
             setattr(cls, name, type(method)(_checked(method.__func__, bound=bound)))
 
 
-def _checked(function: types.FunctionType, *, bound: bool = False) -> types.FunctionType:
+def _checked(function: types.FunctionType, *, bound: bool = False) -> Any:
     if hasattr(function, "__checked__"):
         return function
 
@@ -59,7 +59,7 @@ def _checked(function: types.FunctionType, *, bound: bool = False) -> types.Func
 
 
 def plain(value: Any) -> Any:
-    """A NumPy integer as Python's, also in tuples and lists: a shape, a loop or a static field needs no less."""
+    """Convert NumPy integers to int, also in tuples and lists: shapes and static fields need them."""
     kind = type(value)
     if kind in _PLAIN:
         return value

@@ -12,7 +12,7 @@ from icllab.core.calls import checked
 from icllab.core.errors import unknown
 from icllab.core.signatures import write_signature
 
-_public: dict[str, set[str]] = {}  # module -> its public names; of a module that is public itself, none: all are
+_public: dict[str, set[str]] = {}  # module -> public names; the empty set stands for all names
 
 
 class _Package(types.ModuleType):

@@ -171,6 +171,6 @@ def alone(predictor: Any) -> Ensemble:
 def _indexed(leaf: Any, index: int | None) -> Any:
     """``leaf[index]``, by NumPy where the array is in its memory: JAX compiles a program for every shape."""
     plain = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and jax.default_backend() == "cpu"
-    if not plain or leaf.committed or leaf.weak_type or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if not plain or leaf.committed or leaf.weak_type or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return leaf[index]
     return jax.device_put(np.asarray(leaf)[index])

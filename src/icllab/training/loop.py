@@ -225,7 +225,7 @@ def advance(
 
 
 def finite_members(state: State) -> np.ndarray:
-    """Whether each member's parameters are finite; by NumPy where they are in its memory, so as to compile nothing."""
+    """Test whether each member's parameters are finite; NumPy does so without a compilation."""
     leaves = [leaf for leaf in jax.tree.leaves(state.params) if eqx.is_inexact_array(leaf)]
     if jax.default_backend() != "cpu":
         return np.asarray(_finite(leaves))

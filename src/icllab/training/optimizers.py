@@ -1,4 +1,4 @@
-"""Optimisers compared by what they compute: two calls of ``optax.adam(1e-3)`` are one program.
+"""Optimisers compared by value: two calls of ``optax.adam(1e-3)`` are one program.
 
 An optimiser is a pair of functions, and the program of a training run is kept under them. Functions are equal if their
 code, their defaults and the values that they close over are, recursively. A function that reads global names is only
@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from icllab.training.fingerprints import array_data
 
@@ -22,7 +23,7 @@ _READS = frozenset({"IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME"})
 
 
 class Optimizer:
-    """An optimiser that equals another of the same functions."""
+    """An optimiser that equals every other optimiser with equal functions."""
 
     def __init__(self, value: Any, functions: Any) -> None:
         self.value, self._functions, self._hash = value, functions, hash(functions)
@@ -101,7 +102,7 @@ class _Same:
 
 
 def _array(value: Any) -> Any:
-    if isinstance(value, jax.core.Tracer) or value.dtype == object:
+    if isinstance(value, Tracer) or value.dtype == object:
         raise _UnknownError
     content = hashlib.sha256(np.asarray(array_data(value)).tobytes()).digest()
     place = (getattr(value, "weak_type", False), value.sharding) if isinstance(value, jax.Array) else ()
@@ -113,6 +114,6 @@ def _in_library(module: str) -> bool:
 
 
 def _reads_globals(code: types.CodeType) -> bool:
-    """Whether a function or one within it reads a global name or imports a module."""
+    """Test whether a function, or a function defined in it, reads a global name or imports a module."""
     inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
     return any(step.opname in _READS for step in dis.get_instructions(code)) or any(map(_reads_globals, inner))
