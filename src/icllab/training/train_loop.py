@@ -79,10 +79,9 @@ class TrainingLoop:
     def advance(self, last: int, limit: jax.Array | None = None) -> tuple[State, jax.Array]:
         """State and losses after the steps up to ``last``; the loop itself stays where it is."""
         # An array made by NumPy costs no compilation, one made by jax.numpy a program for every shape.
-        if limit is None:
-            limit = jax.device_put(np.full(self.plan.members.size, NO_LIMIT, np.int32))
-        first, end = jax.device_put((np.int32(self.step), np.int32(last)))
-        values = (self._program, self.mode, self._constants, self.state, first, end, limit)
+        none = np.full(self.plan.members.size, NO_LIMIT, np.int32)
+        first, end, limits = jax.device_put((np.int32(self.step), np.int32(last), none if limit is None else limit))
+        values = (self._program, self.mode, self._constants, self.state, first, end, limits)
         return advance(*values) if self.division is None else advance_on(self.division, *values)
 
     def run_to(self, last: int) -> None:
