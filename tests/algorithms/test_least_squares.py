@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.algorithms import LeastSquares, PrincipalComponentRegression, Ridge
+from icllab.algorithms import GaussianPosterior, LeastSquares, PrincipalComponentRegression, Ridge
 from icllab.algorithms.least_squares import Lasso
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
@@ -154,3 +154,14 @@ def test_the_unit_is_that_of_the_first_example():
     labels = jnp.concatenate([jnp.zeros(2), y])
     later = LeastSquares()(RegressionPrompt(jnp.asarray(zeros), labels))[2:]
     np.testing.assert_allclose(later, LeastSquares()(RegressionPrompt(jnp.asarray(x), y)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("power", [-100, -64, 64, 100])
+def test_weights_and_posterior_means_are_right_in_any_unit(power):
+    """The predictions of other classes and the input gradients come from the weights."""
+    generator, unit = np.random.default_rng(2), np.float32(2.0**power)
+    x, y = generator.normal(size=(9, 3)).astype("float32"), jnp.asarray(generator.normal(size=9).astype("float32"))
+    prompt = RegressionPrompt(jnp.asarray(x * unit), y)
+    reference = np.stack([np.linalg.pinv(x[:i].astype(float)) @ np.asarray(y)[:i] for i in range(1, 9)])
+    for predictor in (LeastSquares(), Ridge(0.0), GaussianPosterior(1.0, 0.0)):
+        np.testing.assert_allclose(predictor.weights(prompt)[1:] * unit, reference, rtol=1e-3, atol=1e-4)
