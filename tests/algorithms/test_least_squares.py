@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icllab.algorithms import LeastSquares, PrincipalComponentRegression, Ridge
+from icllab.algorithms import GaussianPosterior, LeastSquares, PrincipalComponentRegression, Ridge
+from icllab.algorithms.least_squares import Lasso
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.tasks import LinearRegression, Standardised
+from icllab.tasks import LinearRegression
+from icllab.tasks.scaling import Standardised
 
 
 @pytest.fixture
@@ -92,49 +94,74 @@ def test_principal_component_regression_is_least_squares_on_the_components_of_ev
         PrincipalComponentRegression(jnp.ones(3))
 
 
-EXTREMES = {"float32": 20, "float64": 160}  # decimal exponents at which squares leave the range
+REGRESSORS = {
+    "least squares": (LeastSquares(), 0),
+    "standardised": (Standardised(LeastSquares()), 0),
+    "components": (PrincipalComponentRegression(np.eye(3)[:, :2]), 0),
+    "interpolating ridge": (Ridge(0.0), 0),
+    "lasso": (lambda prompt, unit: Lasso(0.1 * unit)(prompt), 1),
+    "ridge": (lambda prompt, unit: Ridge(0.5 * unit * unit)(prompt), 2),
+}
 
 
-@pytest.mark.parametrize("predictor", [LeastSquares(), Standardised(LeastSquares())], ids=["plain", "standardised"])
-def test_the_unit_of_the_inputs_does_not_matter(predictor, precision):
-    """Powers of two change no bit; other units, up to those whose squares overflow or vanish, round alone."""
-    rng, answers = np.random.default_rng(0), jax.jit(lambda prompt: predictor(prompt))
-    x, y = rng.normal(size=(9, 3)), rng.normal(size=9)
-    x[0] = 0  # which has no unit
-    most, epsilon = EXTREMES[precision], float(jnp.finfo(precision).eps)
-    x, y = x.astype(precision), y.astype(precision)
-    expected = np.asarray(answers(RegressionPrompt(jnp.asarray(x), jnp.asarray(y))))
-    assert np.ptp(expected) > 0.1
-    for exponent in (-3, 2, int(rng.integers(5, 60)), -int(rng.integers(5, 60))):
-        scaled = RegressionPrompt(jnp.asarray(np.ldexp(x, exponent)), jnp.asarray(y))
-        np.testing.assert_array_equal(answers(scaled), expected)
-    for exponent in (-most, most, int(rng.integers(1, most))):
-        scaled = RegressionPrompt(jnp.asarray((x * 10.0**exponent).astype(precision)), jnp.asarray(y))
-        np.testing.assert_allclose(answers(scaled), expected, rtol=1000 * epsilon, atol=1000 * epsilon)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_answers_do_not_depend_on_the_unit_of_the_inputs(name, dtype):
+    """Inputs times a power of two have the same answers to the bit, up to the ends of the exponents' range."""
+    predictor, degree = REGRESSORS[name]
+    limits = np.finfo(dtype)
+    generator = np.random.default_rng()
+    with jax.enable_x64(dtype == "float64"):
+        x = generator.normal(size=(9, 3)).round(2).astype(dtype)
+        y = generator.normal(size=9).astype(dtype)
+
+        @jax.jit
+        def answers(x, unit):
+            prompt = RegressionPrompt(x, jnp.asarray(y))
+            return predictor(prompt, unit) if degree else predictor(prompt)
+
+        one = answers(jnp.asarray(x), jnp.asarray(1.0, dtype))
+        # A penalty and the inputs are numbers themselves; the smallest input is .01.
+        most = (limits.maxexp - 8) // max(degree, 1)
+        for power in [*generator.integers(14 - most, most, size=4), most, 14 - most]:
+            unit = np.ldexp(np.ones((), dtype), power)
+            np.testing.assert_array_equal(answers(jnp.asarray(x * unit), jnp.asarray(unit)), one, err_msg=str(power))
 
 
-def test_a_ridge_is_in_the_unit_of_squared_inputs(precision):
-    """Inputs times 2^k with a ridge times 4^k give the same answers; a ridge far below large inputs has no effect."""
-    rng, answers = np.random.default_rng(1), jax.jit(lambda prompt, ridge: Ridge(ridge)(prompt))
-    x, y = (rng.normal(size=size).astype(precision) for size in ((9, 3), 9))
-
-    def answered(factor, ridge):
-        prompt = RegressionPrompt(jnp.asarray((x * factor).astype(precision)), jnp.asarray(y))
-        return np.asarray(answers(prompt, jnp.asarray(ridge, precision)))
-
-    expected = answered(1.0, 0.25)
-    for exponent in (5, -7, 40, -40):
-        np.testing.assert_array_equal(answered(2.0**exponent, 0.25 * 4.0**exponent), expected)
-    epsilon, large = float(jnp.finfo(precision).eps), 10.0 ** EXTREMES[precision]
-    np.testing.assert_allclose(answered(large, 1.0), answered(1.0, 0.0), rtol=1000 * epsilon, atol=1000 * epsilon)
-    np.testing.assert_array_equal(answered(1 / large, 1.0), 0.0)
+@pytest.mark.parametrize("power", [20, 30, 60, 110])
+def test_a_ridge_that_rounding_hides_is_none(power):
+    """In float32, beside a direct solution in float64: large inputs make any ridge small."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(12, 4)).astype("float32"), generator.normal(size=12).astype("float32")
+    scaled = x * np.float32(2.0**power)
+    answers = Ridge(1.0)(RegressionPrompt(jnp.asarray(scaled), jnp.asarray(y)))
+    for i in range(1, 12):
+        exact = x[i].astype(float) @ np.linalg.pinv(x[:i].astype(float)) @ y[:i]
+        np.testing.assert_allclose(answers[i], exact, rtol=1e-3, atol=1e-5)
 
 
-def test_a_later_input_of_another_unit_changes_no_earlier_answer(precision):
-    x = np.random.default_rng(2).normal(size=(6, 2)).astype(precision)
-    later = x.copy()
-    later[4:] *= 10.0 ** EXTREMES[precision]
-    before, after = (
-        np.asarray(LeastSquares()(RegressionPrompt(jnp.asarray(part), jnp.ones(6, precision)))) for part in (x, later)
-    )
-    np.testing.assert_array_equal(after[:4], before[:4])
+def test_the_unit_is_that_of_the_first_example():
+    """Later inputs, however large, do not move earlier answers by a bit."""
+    generator = np.random.default_rng(1)
+    x, y = generator.normal(size=(8, 3)).astype("float32"), jnp.asarray(generator.normal(size=8).astype("float32"))
+    for predictor in (LeastSquares(), Standardised(LeastSquares()), Ridge(0.3)):
+        before = predictor(RegressionPrompt(jnp.asarray(x), y))
+        later = x.copy()
+        later[5:] *= np.float32(1e25)
+        after = predictor(RegressionPrompt(jnp.asarray(later), y))
+        np.testing.assert_array_equal(before[:5], after[:5])
+    zeros = np.concatenate([np.zeros((2, 3), "float32"), x * np.float32(1e-25)])
+    labels = jnp.concatenate([jnp.zeros(2), y])
+    later = LeastSquares()(RegressionPrompt(jnp.asarray(zeros), labels))[2:]
+    np.testing.assert_allclose(later, LeastSquares()(RegressionPrompt(jnp.asarray(x), y)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("power", [-100, -64, 64, 100])
+def test_weights_and_posterior_means_are_right_in_any_unit(power):
+    """The predictions of other classes and the input gradients come from the weights."""
+    generator, unit = np.random.default_rng(2), np.float32(2.0**power)
+    x, y = generator.normal(size=(9, 3)).astype("float32"), jnp.asarray(generator.normal(size=9).astype("float32"))
+    prompt = RegressionPrompt(jnp.asarray(x * unit), y)
+    reference = np.stack([np.linalg.pinv(x[:i].astype(float)) @ np.asarray(y)[:i] for i in range(1, 9)])
+    for predictor in (LeastSquares(), Ridge(0.0), GaussianPosterior(1.0, 0.0)):
+        np.testing.assert_allclose(predictor.weights(prompt)[1:] * unit, reference, rtol=1e-3, atol=1e-4)

@@ -17,6 +17,7 @@ from icllab.core.domains import NON_NEGATIVE_OR_INF, POSITIVE, Domain
 from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
+from icllab.core.rounding import unit_of_first
 from icllab.tasks.regression import real
 
 _EVENTS = 16  # most events of a path, for each coordinate
@@ -45,7 +46,15 @@ class LinearPredictor(AbstractPredictor):
         """The prediction at every position; with no example seen it is zero."""
         require_regression(prompt)
         with jax.default_matmul_precision("float32"):  # an accelerator's default has ten bits
-            return jnp.sum(prompt.x * self.weights(prompt), axis=1)
+            predictor, x = self, prompt.x
+            unit = unit_of_first(x)
+            if (equivalent := self.in_unit(unit)) is not None:
+                predictor, x = equivalent, x / unit
+            return jnp.sum(x * predictor.weights(eqx.tree_at(lambda p: p.x, prompt, x)), axis=1)
+
+    def in_unit(self, unit: Float[Array, ""]) -> "LinearPredictor | None":
+        """The predictor with the same answers on inputs divided by ``unit``; None: it is not known."""
+        del unit
 
 
 def require_regression(prompt: Any, dim: int | None = None) -> None:
@@ -67,6 +76,10 @@ class LeastSquares(LinearPredictor):
 
     Derived: docs/rivals.md, Least squares of any rank.
     """
+
+    def in_unit(self, unit: Float[Array, ""]) -> "LeastSquares":
+        """The predictor itself: its answers do not depend on the unit of the inputs."""
+        return self
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The solution of least norm of every prefix."""
@@ -96,6 +109,10 @@ class Ridge(LinearPredictor):
 
     def __check_init__(self) -> None:
         NON_NEGATIVE_OR_INF.require_leaf("ridge", self.ridge)
+
+    def in_unit(self, unit: Float[Array, ""]) -> "Ridge":
+        """A ridge divided by the square of the unit."""
+        return eqx.tree_at(lambda r: r.ridge, self, self.ridge.astype(unit.dtype) / unit / unit)
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The ridge estimate of every prefix."""
@@ -129,6 +146,10 @@ class PrincipalComponentRegression(LinearPredictor):
         Domain(int, least=1, most=len(matrix)).require("components", components)
         return cls(jnp.asarray(np.linalg.eigh(matrix)[1][:, ::-1][:, :components], float))
 
+    def in_unit(self, unit: Float[Array, ""]) -> "PrincipalComponentRegression":
+        """The predictor itself: its answers do not depend on the unit of the inputs."""
+        return self
+
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The solution on the directions of every prefix."""
         directions = self.directions.astype(prompt.x.dtype)
@@ -156,6 +177,10 @@ class Lasso(LinearPredictor):
 
     def __check_init__(self) -> None:
         POSITIVE.require_leaf("alpha", self.alpha)
+
+    def in_unit(self, unit: Float[Array, ""]) -> "Lasso":
+        """A penalty divided by the unit."""
+        return eqx.tree_at(lambda r: r.alpha, self, self.alpha.astype(unit.dtype) / unit)
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
         """The solution of every prefix."""

@@ -6,9 +6,6 @@ With :math:`U_i, y_i` the first ``i`` examples, :func:`ridge_weights` has in row
 
 and :func:`least_squares_weights` its limit :math:`\lambda \to 0^+`, the solution of least norm. Both cost
 O(length dim^2), carry a square root of the covariance and not the covariance itself, and never solve.
-
-Inputs are divided by a power of two, the unit of the first input that is not zero: their squares would leave the range
-of the numbers from inputs of 1e19 in float32. Nothing is rounded by that, and no later input is looked at.
 """
 
 from typing import NamedTuple
@@ -17,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from icllab.core.rounding import binary_unit
+from icllab.core.rounding import unit_of_first
 
 _NEW = 16  # units of rounding, per square root of the dimension, below which nothing of an input is new
 
@@ -33,22 +30,19 @@ def ridge_weights(
               v \leftarrow v + a\, S f\, (y - u^\top v), \qquad
               S \leftarrow S - \frac{a}{1 + \sqrt{\lambda a}}\, S f f^\top
 
-    A ridge below :math:`\epsilon^2` squared inputs counts as zero, with the unit of rounding :math:`\epsilon`: its
-    square root would have no digit.
-
     Derived: docs/rivals.md, One update for each example.
     """
-    unit = _input_unit(inputs)
-    limits = jnp.finfo(inputs.dtype)
-    scaled = jnp.minimum(ridge / unit / unit, limits.max)
-    branches = _by_square_root, lambda u, y, _: _of_least_norm(u, y)
-    return jax.lax.cond(scaled > limits.eps**2, *branches, inputs / unit, labels, scaled) / unit
+    unit = unit_of_first(inputs)  # squares of the inputs neither overflow nor vanish beside the ridge
+    ridge = ridge / unit / unit
+    negligible = ridge <= _negligible(inputs)  # its square root would be rounded away
+    ridge = jnp.where(negligible, jnp.zeros_like(ridge), ridge)
+    arguments = (inputs / unit, labels, ridge)
+    return jax.lax.cond(ridge > 0, _by_square_root, lambda u, y, _: _by_projection(u, y), *arguments) / unit
 
 
-def _input_unit(inputs: Float[Array, "position dim"]) -> Float[Array, ""]:
-    """Unit of the first input with an entry that is not zero."""
-    sizes = jnp.max(jnp.abs(inputs), axis=1)
-    return binary_unit(sizes[jnp.argmax(sizes > 0)])
+def _negligible(inputs: Float[Array, "position dim"]) -> float:
+    """Square of the fraction of an input below which nothing of it is new."""
+    return (_NEW * float(jnp.finfo(inputs.dtype).eps)) ** 2 * inputs.shape[1]
 
 
 def _by_square_root(
@@ -98,15 +92,14 @@ def least_squares_weights(
 
     Derived: docs/rivals.md, Least squares of any rank.
     """
-    unit = _input_unit(inputs)
-    return _of_least_norm(inputs / unit, labels) / unit
+    unit = unit_of_first(inputs)
+    return _by_projection(inputs / unit, labels) / unit
 
 
-def _of_least_norm(
+def _by_projection(
     inputs: Float[Array, "position dim"], labels: Float[Array, " position"]
 ) -> Float[Array, "position dim"]:
-    dim = inputs.shape[1]
-    negligible = (_NEW * jnp.finfo(inputs.dtype).eps) ** 2 * dim
+    dim, negligible = inputs.shape[1], _negligible(inputs)
 
     def step(state: _Known, example: tuple[Array, Array]) -> tuple[_Known, Array]:
         u, y = example

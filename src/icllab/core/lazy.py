@@ -4,14 +4,42 @@ import ast
 import importlib
 import pkgutil
 import sys
+import types
 from collections.abc import Callable
+from typing import Any
 
+from icllab.core.calls import checked
 from icllab.core.errors import unknown
 from icllab.core.signatures import write_signature
+
+_public: dict[str, set[str]] = {}  # module -> public names; the empty set stands for all names
+
+
+class _Package(types.ModuleType):
+    """A package that has the calls of public functions checked, in each of its modules once this is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, types.ModuleType) and value.__name__ == f"{self.__name__}.{name}":
+            if hasattr(value, "__path__"):
+                value.__class__ = _Package
+            _check_calls(value)
+        super().__setattr__(name, value)
+
+
+def _check_calls(module: types.ModuleType) -> None:
+    if module.__name__ not in _public:
+        return
+    for name, value in list(vars(module).items()):
+        if getattr(value, "__module__", None) != module.__name__ or name.startswith("_"):
+            continue
+        if name in (_public[module.__name__] or (name,)):
+            setattr(module, name, checked(value))
 
 
 def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """``__getattr__, __dir__`` of the package with this ``__name__``, whose ``__all__`` is its public face.
+
+    Calls of public functions and classes are checked: see :mod:`icllab.core.calls`.
 
     A name resolves to what ``__init__.py`` imports under ``if TYPE_CHECKING:``, or to a module of the package. Type
     checkers run these imports; at run time each is made when its name is first used. What ``__all__`` leaves out can
@@ -23,6 +51,10 @@ def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str
     imports = [node for node in branches if isinstance(node, ast.ImportFrom)]
     sources = {alias.name: str(node.module) for node in imports for alias in node.names}
     submodules = {entry.name for entry in pkgutil.iter_modules(module.__path__) if not entry.name.startswith("_")}
+    for name, source in sources.items():
+        _public.setdefault(source, set()).add(name)
+    _public.update({f"{package}.{name}": set() for name in submodules.intersection(module.__all__)})
+    module.__class__ = _Package
 
     def __getattr__(name: str) -> object:
         if name in sources:

@@ -5,23 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from icllab.core.errors import expected
 
 COARSE = 1 / 64
 """Rounding, as a fraction of the standard deviation, above which numbers are refused: losses err by its square."""
-
-
-def binary_unit(size: Float[Array, "..."]) -> Float[Array, "..."]:
-    r"""The power of two :math:`2^{\lfloor\log_2 s\rfloor}` of each size: a unit in which division rounds nothing.
-
-    It is 1 where a size is zero or not finite. Gradients take it for a constant.
-    """
-    size = jax.lax.stop_gradient(size)
-    _, exponent = jnp.frexp(size)
-    usable = jnp.isfinite(size) & (size > 0)
-    return jnp.ldexp(jnp.ones_like(size), jnp.where(usable, exponent - 1, 0))
 
 
 def require_representable(name: str, tree: Any) -> None:
@@ -57,3 +45,18 @@ def _require(name: str, values: np.ndarray, dtype: np.dtype[Any]) -> None:
     if worst > 0:
         hint = "subtract a constant or give them in another unit, or use jax.enable_x64"
         raise expected(name, f"numbers whose differences {dtype} holds", f"differences rounded by {worst:.3g}", hint)
+
+
+def power_of_two(size: jax.Array) -> jax.Array:
+    """A power of two near ``size``, by which division is exact; 1 for zero, infinity and NaN."""
+    exponent_bits = jnp.finfo(size.dtype).nexp
+    size = jax.lax.stop_gradient(jnp.abs(size))
+    # The largest numbers would be rounded up to infinity, and half of the smallest to zero.
+    power = jax.lax.reduce_precision(jnp.where(size > 1, size / 2, size), exponent_bits, 0)
+    return jnp.where((power > 0) & jnp.isfinite(power), power, jnp.ones_like(power))
+
+
+def unit_of_first(rows: jax.Array) -> jax.Array:
+    """A power of two near the largest number of the first of ``rows`` that is not zero: later rows do not move it."""
+    sizes = jnp.max(jnp.abs(rows), axis=1)
+    return power_of_two(sizes[jnp.argmax(sizes > 0)])

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from icllab.core.errors import expected, kind_of
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, Predictor, answer_single, declared
-from icllab.core.rounding import binary_unit
+from icllab.core.rounding import power_of_two
 
 
 class Units(eqx.Module):
@@ -42,8 +42,8 @@ class Units(eqx.Module):
     def removed(self, prompt: RegressionPrompt) -> RegressionPrompt:
         """The prompt in these units. A constant column says nothing: it is 0 everywhere, at the query too."""
         return RegressionPrompt(
-            x=(prompt.x - self.x_mean[None]) * _inverse(self.x_deviation)[None],
-            y=(prompt.y - self.y_mean) * _inverse(self.y_deviation),
+            x=_divided(prompt.x - self.x_mean[None], self.x_deviation[None]),
+            y=_divided(prompt.y - self.y_mean, self.y_deviation),
             mask=prompt.mask,
         )
 
@@ -114,7 +114,7 @@ def _moments(
     count = jnp.maximum(jnp.sum(mask), 1).astype(columns.dtype)
     mean = jnp.sum(jnp.where(rows, columns, 0), axis=0) / count
     differences = jnp.where(rows, columns - mean[None], 0)
-    unit = binary_unit(jnp.max(jnp.abs(differences), axis=0))  # without it squares would leave the range
+    unit = power_of_two(jnp.max(jnp.abs(differences), axis=0))  # squares neither overflow nor vanish
     variance = jnp.sum((differences / unit[None]) ** 2, axis=0) / count
     # Compared, not subtracted: the mean of equal numbers may differ from them by rounding.
     highest = jnp.max(jnp.where(rows, columns, -jnp.inf), axis=0)
@@ -123,7 +123,7 @@ def _moments(
     return mean, jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0) * unit
 
 
-def _inverse(deviation: Float[Array, "*rest"]) -> Float[Array, "*rest"]:
-    """One over it, and 0 where it is 0."""
-    varies = deviation > 0
-    return jnp.where(varies, 1 / jnp.where(varies, deviation, 1), 0)
+def _divided(values: Float[Array, "*rest"], deviation: Float[Array, "*#rest"]) -> Float[Array, "*rest"]:
+    """Values over their deviation, and 0 where it is 0."""
+    varies, unit = deviation > 0, power_of_two(deviation)  # 1 over a large deviation may vanish, 1 over its unit not
+    return (values / unit) * jnp.where(varies, 1 / jnp.where(varies, deviation / unit, 1), 0)

@@ -124,7 +124,7 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
     def value(place: Any, leaf: Any) -> Any:
         if not eqx.is_array(leaf):
             return leaf
-        array = jnp.asarray(arrays[prefix + jax.tree_util.keystr(place)])
+        array = jax.device_put(arrays[prefix + jax.tree_util.keystr(place)])
         if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return array
         return jax.random.wrap_key_data(array, impl=str(jax.random.key_impl(leaf)))

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import InputError, expected, require_key
@@ -44,7 +45,7 @@ class Ensemble:
             raise expected("members", "a run opened with its predictor", "one opened without", hint)
         if not -self.size <= index < self.size:
             raise expected("member", f"an integer from 0 to {self.size - 1}", index)
-        return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, self.stacked)
+        return jax.tree.map(lambda leaf: _indexed(leaf, index) if eqx.is_array(leaf) else leaf, self.stacked)
 
     def crossed(self, axes: Mapping[str, np.ndarray]) -> "Ensemble":
         """Repeat every member for each combination of the values of ``axes``, which vary fastest."""
@@ -163,5 +164,13 @@ def ensemble_of(predictor: Any) -> Ensemble:
 
 def alone(predictor: Any) -> Ensemble:
     """A single predictor as an ensemble of one, with seed 0."""
-    stacked = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, predictor)
+    stacked = jax.tree.map(lambda leaf: _indexed(leaf, None) if eqx.is_array(leaf) else leaf, predictor)
     return Ensemble(stacked, {"seed": np.zeros(1, np.int64)})
+
+
+def _indexed(leaf: Any, index: int | None) -> Any:
+    """``leaf[index]``, by NumPy where the array is in its memory: JAX compiles a program for every shape."""
+    plain = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and jax.default_backend() == "cpu"
+    if not plain or leaf.committed or leaf.weak_type or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf[index]
+    return jax.device_put(np.asarray(leaf)[index])

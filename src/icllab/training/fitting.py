@@ -16,6 +16,7 @@ from icllab.core.protocols import require_randomness, require_task
 from icllab.training.checkpoints import CheckpointStore
 from icllab.training.ensembles import ensemble_of
 from icllab.training.loop import Program
+from icllab.training.optimizers import comparable
 from icllab.training.plans import Plan, held_out_prompts, member_constants, partition, prompt_shape
 from icllab.training.records import Record
 from icllab.training.runs import Run
@@ -33,7 +34,7 @@ from icllab.training.streams import (
 from icllab.training.sweeps import Sweep, require_effect, require_optimizer, require_places
 from icllab.training.train_loop import not_begun, train
 
-_ADAM = optax.adam(1e-3)  # one object: another would compile the loop again
+_ADAM = optax.adam(1e-3)
 
 
 def fit(
@@ -68,8 +69,9 @@ def fit(
         key: Key of the prompts. Member ``s`` draws from ``fold_in(key, s)`` and the step, whatever is swept. All
             random numbers come from its generator.
         batch: Number of prompts a step; None: the whole fixed set.
-        optimizer: An optax optimiser; or a factory of optimisers, whose keyword arguments are swept. Each *object* is
-            compiled once: two calls of ``optax.adam(1e-3)`` make two objects.
+        optimizer: An optax optimiser; or a factory of optimisers, whose keyword arguments are swept. Two calls of
+            ``optax.adam(1e-3)`` are one optimiser and are compiled once. An optimiser with a function that reads a
+            global name outside of optax is compiled once for each object.
         sweep: Name -> values; members are crossed with every combination. Names are ``optimizer.<keyword>``,
             ``task.<attribute>`` and ``predictor.<attribute>`` (an initial value), with dots for nested attributes. A
             number of the task must change its loss or prompts that are drawn. Or :class:`Sweep`, with a mode. None:
@@ -127,7 +129,7 @@ def fit(
         program = Program(
             static=static,
             task=task,
-            optimizer=optimizer,
+            optimizer=comparable(optimizer),
             rules=until.rules,
             stream=stream,
             data=None if isinstance(source, Fresh) else source.shared,

@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -223,15 +224,18 @@ def advance(
     )
 
 
+def finite_members(state: State) -> np.ndarray:
+    """Test whether each member's parameters are finite; NumPy does so without a compilation."""
+    leaves = [leaf for leaf in jax.tree.leaves(state.params) if eqx.is_inexact_array(leaf)]
+    if jax.default_backend() != "cpu":
+        return np.asarray(_finite(leaves))
+    rows = [np.isfinite(np.asarray(leaf)).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]
+    return np.all(rows, axis=0)
+
+
 @eqx.filter_jit
-def finite_members(state: State) -> Bool[Array, " member"]:
-    """Whether each member's parameters are finite."""
-
-    def finite(params: Any) -> Array:
-        leaves = [leaf for leaf in jax.tree.leaves(params) if eqx.is_inexact_array(leaf)]
-        return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-
-    return jax.vmap(finite)(state.params)
+def _finite(leaves: list[Array]) -> Bool[Array, " member"]:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf), axis=tuple(range(1, leaf.ndim))) for leaf in leaves]), axis=0)
 
 
 @eqx.filter_jit

@@ -82,14 +82,13 @@ def member_constants(
     members: Ensemble, names: Iterable[str], frozen: Any, task: Any, source: Fresh | Fixed, *, key: PRNGKeyArray
 ) -> Constants:
     """Every member's key, swept numbers and, unless the fixed set is shared, prompts."""
-    seeds = jnp.asarray(members.coordinates["seed"], jnp.uint32)
-    keys = _folded(jnp.broadcast_to(key, seeds.shape), seeds)
+    keys, data_keys = _member_keys(key, jax.device_put(np.asarray(members.coordinates["seed"], np.uint32)))
     numbers = {name: value for name, value in _numbers(members, names).items() if not name.startswith("predictor.")}
-    constants = Constants(_folded(keys, jnp.zeros_like(seeds)), frozen, numbers)
+    constants = Constants(keys, frozen, numbers)
     if isinstance(source, Fresh) or source.shared is not None:
         return constants
-    data = _sample(task, constants, _folded(keys, jnp.ones_like(seeds)), source.size)
-    return Constants(constants.key, frozen, numbers, data)
+    data = _sample(task, constants, data_keys, source.size)
+    return Constants(keys, frozen, numbers, data)
 
 
 def held_out_prompts(record: Record, task: Any, constants: Constants, key: PRNGKeyArray) -> Any:
@@ -112,7 +111,7 @@ def _shapes(tree: Any) -> list[list[int]]:
 
 
 def _numbers(members: Ensemble, names: Iterable[str]) -> dict[str, jax.Array]:
-    return {name: jnp.asarray(members.coordinates[name]) for name in names}
+    return {name: jax.device_put(np.asarray(members.coordinates[name])) for name in names}
 
 
 def _mask(predictors: Any, trainable: Callable[[Any], Any] | None) -> Any:
@@ -137,9 +136,14 @@ def _mask(predictors: Any, trainable: Callable[[Any], Any] | None) -> Any:
 
 
 @eqx.filter_jit
-def _folded(keys: jax.Array, numbers: jax.Array) -> jax.Array:
-    """The key of each member, outside ``vmap``: some generators fold to another key within."""
-    return jax.lax.map(lambda member: jax.random.fold_in(*member), (keys, numbers))
+def _member_keys(key: jax.Array, seeds: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two keys of each member, outside ``vmap``: some generators fold to another key within."""
+
+    def folded(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
+        member_key = jax.random.fold_in(key, seed)
+        return jax.random.fold_in(member_key, jnp.uint32(0)), jax.random.fold_in(member_key, jnp.uint32(1))
+
+    return jax.lax.map(folded, seeds)
 
 
 @eqx.filter_jit

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from icllab.core.errors import expected
@@ -44,7 +43,7 @@ class Trajectory:
         """All members as they were after ``step`` updates."""
         if step not in self.params:
             raise expected("step", f"one of the kept steps {list(self.steps)}", step, "keep it: Record(keep=...)")
-        params = jax.tree.map(jnp.asarray, self.params[step])
+        params = jax.tree.map(jax.device_put, self.params[step])
         return Ensemble(eqx.combine(params, self.rest), self.coordinates)
 
     def stacked(self, member: int = 0) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, unknown
+from icllab.training.optimizers import Optimizer
 
 PLACES = ("optimizer", "predictor", "task")
 MODES = ("auto", "map", "vmap")
@@ -164,5 +165,6 @@ def replaced(tree: Any, place: str, numbers: Mapping[str, jax.Array]) -> Any:
 
 def swept_optimizer(optimizer: Any, numbers: Mapping[str, jax.Array]) -> Any:
     """The optimiser itself, or the one that its factory makes of a member's numbers."""
+    optimizer = optimizer.value if isinstance(optimizer, Optimizer) else optimizer
     keywords = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("optimizer.")}
     return optimizer(**keywords) if keywords else optimizer

@@ -47,7 +47,7 @@ def roll_back(replay: Callable[[jax.Array], State], after: State, first: int, la
         first: The stretch's first step, before which all parameters are finite.
         last: The step after its last.
     """
-    nonfinite = ~np.asarray(finite_members(after))
+    nonfinite = ~finite_members(after)
     if not nonfinite.any():
         return after
     # Parameters are finite after the steps before `low`, and not after those before `high`.
@@ -55,9 +55,9 @@ def roll_back(replay: Callable[[jax.Array], State], after: State, first: int, la
     high = np.where(nonfinite, last, first + 1).astype(np.int32)
     while (high - low > 1).any():
         middle = (low + high) // 2
-        finite = np.asarray(finite_members(replay(jnp.asarray(middle))))
+        finite = finite_members(replay(jax.device_put(middle)))
         low, high = np.where(finite, middle, low), np.where(finite, high, middle)
-    limit = jnp.asarray(low)
+    limit = jax.device_put(low)
     before = eqx.tree_at(
         lambda state: (state.status, state.ended), replay(limit), (jnp.full_like(after.status, DIVERGED), limit)
     )
@@ -86,8 +86,10 @@ class TrainingLoop:
 
     def advance(self, last: int, limit: jax.Array | None = None) -> tuple[State, jax.Array]:
         """State and losses after the steps up to ``last``; the loop itself stays where it is."""
-        limit = jnp.full((self.plan.members.size,), NO_LIMIT, jnp.int32) if limit is None else limit
-        values = (self._program, self.mode, self._constants, self.state, jnp.int32(self.step), jnp.int32(last), limit)
+        # An array made by NumPy costs no compilation, one made by jax.numpy a program for every shape.
+        none = np.full(self.plan.members.size, NO_LIMIT, np.int32)
+        first, end, limits = jax.device_put((np.int32(self.step), np.int32(last), none if limit is None else limit))
+        values = (self._program, self.mode, self._constants, self.state, first, end, limits)
         return advance(*values) if self.division is None else advance_on(self.division, *values)
 
     def run_to(self, last: int) -> None:
@@ -189,7 +191,7 @@ class TrainingLoop:
         final = np.where((ended == last)[:, None], history.final, np.nan)
         if self.running:
             # The losses of the step after the last, without its update: a longer run records the same.
-            losses = np.asarray(self.advance(last + 1)[1][0])
+            losses = np.asarray(self.advance(last + 1)[1])[0]
             final = np.where((status == RUNNING)[:, None], losses, final)
         steps = [*(step for step in self.due if step < last), last]
         dims = ("member", "step", "position")
@@ -310,6 +312,6 @@ def strong(state: State) -> State:
     """Copy a state without weak types, as if read from a file, so that the same program runs both."""
 
     def copy(leaf: Any) -> Any:
-        return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(leaf))
+        return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else jax.device_put(np.asarray(leaf))
 
     return jax.tree.map(copy, state)

@@ -1,0 +1,101 @@
+"""Calls of public functions: NumPy's integers are Python's, and a wrong name is answered with the right one."""
+
+import functools
+import inspect
+import operator
+import types
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+from icllab.core.errors import InputError, unknown
+
+_PLAIN = frozenset({bool, float, int, str, type(None)})
+
+
+class ArgumentError(InputError, TypeError):
+    """A call has an argument that the function does not take, or lacks one."""
+
+
+def checked(value: Any) -> Any:
+    """A function whose calls are checked; a class itself, whose constructor and public methods are."""
+    if isinstance(value, types.FunctionType):
+        return _checked(value)
+    if isinstance(value, type) and not issubclass(value, BaseException):
+        for base in value.__mro__:
+            if base.__module__.partition(".")[0] == value.__module__.partition(".")[0]:
+                _check_methods(base)
+    return value
+
+
+def _check_methods(cls: type) -> None:
+    for name, method in list(vars(cls).items()):
+        if name.startswith("_") and name != "__init__":
+            continue
+        if isinstance(method, types.FunctionType):
+            setattr(cls, name, _checked(method, bound=True))
+        elif isinstance(method, classmethod | staticmethod) and isinstance(method.__func__, types.FunctionType):
+            bound = isinstance(method, classmethod)
+            setattr(cls, name, type(method)(_checked(method.__func__, bound=bound)))
+
+
+def _checked(function: types.FunctionType, *, bound: bool = False) -> Any:
+    if hasattr(function, "__checked__"):
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
+                return function(*args, **kwargs)
+            return function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+        except TypeError:
+            if error := _argument_error(function, args, kwargs, bound=bound):
+                raise error from None
+            raise
+
+    call.__checked__ = True  # pyright: ignore[reportAttributeAccessIssue]
+    return call
+
+
+def plain(value: Any) -> Any:
+    """Convert NumPy integers to int, also in tuples and lists: shapes and static fields need them."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple or kind is list:
+        parts = [plain(part) for part in value]
+        return value if all(map(operator.is_, parts, value)) else kind(parts)
+    if kind.__module__ == "numpy" and isinstance(value, Integral) and value.dtype.kind in "iu":  # pyright: ignore[reportAttributeAccessIssue]
+        return int(value)
+    return value
+
+
+def _argument_error(
+    function: types.FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any], *, bound: bool
+) -> ArgumentError | None:
+    """The error of arguments that do not fit the function's signature; None if they do."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        reason = str(error)
+    else:
+        return None
+    title = function.__qualname__.removesuffix(".__init__").rpartition("<locals>.")[2]
+    parameters = list(signature.parameters.values())
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)][bound:]
+    free = [name for name in named if name not in {*kwargs, *positional[: len(args)]}]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for name in kwargs:
+            if name not in named:
+                message = str(unknown(f"argument of {title}:", name, free))
+                return ArgumentError(message.replace(f"{len(free)} are known", f"known: {', '.join(sorted(free))}"))
+    if len(args) > len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        most = len(positional) - bound
+        required = [name for name in free if signature.parameters[name].default is inspect.Parameter.empty]
+        advice = ", ".join(f"{name}=..." for name in required or free) or "leave it out"
+        came, plural = len(args) - bound, "s" * (most != 1)
+        return ArgumentError(f"{title}: expected {most or 'no'} positional argument{plural}, got {came}; try {advice}")
+    return ArgumentError(f"{title}: {reason}; known: {', '.join(named)}")
