@@ -72,7 +72,7 @@ def test_a_size_may_have_another_value_of_a_fixed_number():
         (("smoke", {"taau": [1]}), "unknown axis of room/claim 'taau'; did you mean 'tau'?"),
         (("smoke", {"dim": []}), "dim: expected at least one value"),
         (("smoke", {"tau": [0.5, 0]}), "tau: expected a number > 0, got 0"),
-        (("smoke", None, 0), "seeds: expected an integer of at least 1, got 0"),
+        (("smoke", None, 0), "seeds: expected an integer from 1 to 1000000, got 0"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(arguments, said):

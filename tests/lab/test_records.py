@@ -167,7 +167,7 @@ def test_a_record_is_stale_when_the_measurement_states_another_version(recorded)
 def test_a_record_that_is_too_large_asks_for_a_reduction(recorded, monkeypatch, icl_command, capfd):
     monkeypatch.setattr(records, "LARGEST", 5_000)
     assert icl_command("check", "--record") == 2
-    assert "a function `reduce(dataset)` in the claim makes them fewer" in capfd.readouterr().err
+    assert "fewer values of an axis, or `Claim(reduce=...)`" in capfd.readouterr().err
     path = registry.claims(recorded)[CLAIM]
     path.write_text(path.read_text() + "\n\ndef reduce(dataset):\n    return dataset.isel(seed=slice(3))\n")
     forget_claims()

@@ -48,7 +48,7 @@ def test_runs_wait_for_each_other_can_be_stopped_and_keep_their_cells(opened, tm
     assert (done["verdict"], done["exit_status"], done["done"]) == ("holds", 0, len(DIMS))
     assert after.items() <= cells(tmp_path).items()  # computed once
     log = page.get(f"/api/runs/{second}/log").json()["log"]
-    assert f"0 of {len(DIMS)} cells (begun)" in log
+    assert f"{len(after)} of {len(DIMS)} cells (there already)" in log
     assert "a claim that prints" in log
     (tile,) = [one for one in page.get("/api/claims").json()["claims"] if one["claim"] == CLAIM]
     assert tile["verdict"] == "holds"

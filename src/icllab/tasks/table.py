@@ -43,7 +43,7 @@ class Table(AbstractRegression):
         unit: What squared errors are divided by.
         length: Example rows before the query (static); a prompt has ``length + 1`` positions.
         columns: Names of the inputs (static); by default ``x0``, ``x1``, ...
-        target: Name of the target (static).
+        target: Name of the target (static); by default it has none.
         zeros: Zero of every input and, last, of the target (static).
         scales: Likewise, their scales (static).
 
