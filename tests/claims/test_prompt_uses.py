@@ -66,7 +66,8 @@ def test_seeds_that_share_their_prompts_are_told(getkey, monkeypatch):
     """A fault within ``fit``: no member's key depends on its seed any more."""
     from icllab.training import fitting, plans
 
-    monkeypatch.setattr(plans, "_folded", lambda keys, numbers: keys)
+    member_keys = plans._member_keys
+    monkeypatch.setattr(plans, "_member_keys", lambda key, seeds: member_keys(key, 0 * seeds))
     assert fitting.member_constants is plans.member_constants
     with watched() as uses:
         measure(getkey())
