@@ -51,5 +51,5 @@ def test_defaults_and_bad_questions():
         with pytest.raises(InputError) as error:
             HMC(**how)
         assert str(error.value) == said
-    with pytest.raises(TypeError, match="unknown argument of .*: 'batch'"):
+    with pytest.raises(TypeError, match=r"unknown argument of .*: 'batch'"):
         HMC(batch=256)

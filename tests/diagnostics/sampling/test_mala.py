@@ -41,5 +41,5 @@ def test_steps_that_are_asked_for_are_taken():
     assert MALA().steps == (2000, 4000)
     assert MALA(warm_up=7).steps == (7, 14)
     assert MALA(warm_up=7, draws=8).steps == (7, 8)
-    with pytest.raises(TypeError, match="unknown argument of .*: 'leapfrogs'"):
+    with pytest.raises(TypeError, match=r"unknown argument of .*: 'leapfrogs'"):
         MALA(leapfrogs=3)

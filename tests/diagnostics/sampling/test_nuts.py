@@ -37,7 +37,7 @@ def test_without_blackjax(monkeypatch):
 def test_its_chains_run_one_after_the_other():
     assert NUTS().mode == "map"
     assert NUTS().steps == (500, 1000)
-    with pytest.raises(TypeError, match="unknown argument of .*: 'mode'"):
+    with pytest.raises(TypeError, match=r"unknown argument of .*: 'mode'"):
         NUTS(mode="vmap")
 
 

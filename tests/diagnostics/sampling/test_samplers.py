@@ -36,7 +36,7 @@ def test_a_sampler_is_a_value(kind):
     assert isinstance(sampler, Sampler)
     with pytest.raises(FrozenInstanceError):
         sampler.leapfrogs = 3
-    with pytest.raises(TypeError, match=f"unknown argument of .*: '{NEEDLESS[kind]}'"):
+    with pytest.raises(TypeError, match=rf"unknown argument of .*: '{NEEDLESS[kind]}'"):
         kind(**{NEEDLESS[kind]: 3})
 
 

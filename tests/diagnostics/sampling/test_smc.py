@@ -122,7 +122,7 @@ def test_bad_questions(how, said):
 
 
 def test_it_has_no_chains():
-    with pytest.raises(TypeError, match="unknown argument of .*: 'chains'"):
+    with pytest.raises(TypeError, match=r"unknown argument of .*: 'chains'"):
         SMC(chains=8)
 
 
