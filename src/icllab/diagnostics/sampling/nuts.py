@@ -84,7 +84,7 @@ class NUTS(ChainSampler):
             kernel = blackjax.nuts(density, **adaptation)
 
             def draw(number: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-                state, info = kernel.step(keys[number], carry[0])
+                state, info = kernel.step(jax.random.clone(keys)[number], carry[0])  # each turn has a key of its own
                 new = row(state, info.acceptance_rate, baseline)
                 return state, jax.tree.map(lambda rows, value: rows.at[number].set(value), carry[1], new)
 
