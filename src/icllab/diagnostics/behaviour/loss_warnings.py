@@ -184,11 +184,11 @@ class LossUnits(NamedTuple):
         late = targets.shape[1] - 1 if scored is None else int(np.asarray(scored).sum(axis=1).min()) - 1
         ends = answers_to(_Ends(late), predictors, self.task, self.prompts, block=block)
         sentences = []
-        for is_suspect, ratio, (first, last, others) in zip(suspects, ratios, np.moveaxis(ends, -1, 1), strict=True):
-            asked = is_suspect and (np.array_equal(last, others) or _correlated(last, targets[:, late]))
+        for is_suspect, ratio, (first, last, flipped) in zip(suspects, ratios, np.moveaxis(ends, -1, 1), strict=True):
+            other_units = is_suspect and (np.array_equal(last, flipped) or _correlated(last, targets[:, late]))
             sizes = f"answers of size {_size(first)} to targets of size {_size(targets[:, 0])}"
             text = f"the loss before the first label is {ratio:.3g} times that of knowing nothing, with {sizes}: units?"
-            sentences.append(text if asked else "")
+            sentences.append(text if other_units else "")
         return sentences
 
 
@@ -203,8 +203,8 @@ class _Ends(Question):
     late: int = eqx.field(static=True)
 
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
-        answers, others = predictor(prompt), predictor(RegressionPrompt(prompt.x, 1 - prompt.y, prompt.mask))
-        return jnp.stack([answers[0], answers[self.late], others[self.late]])
+        answers, flipped = predictor(prompt), predictor(RegressionPrompt(prompt.x, 1 - prompt.y, prompt.mask))
+        return jnp.stack([answers[0], answers[self.late], flipped[self.late]])
 
 
 class _FirstLoss(Question):

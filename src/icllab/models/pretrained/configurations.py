@@ -94,8 +94,8 @@ class Family(NamedTuple):
 
     def unknown(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that neither compute nor describe."""
-        others = set(fields) - self.known - DESCRIBES
-        return {name: value for name, value in fields.items() if name in others and not DESCRIPTION.fullmatch(name)}
+        unlisted = set(fields) - self.known - DESCRIBES
+        return {name: value for name, value in fields.items() if name in unlisted and not DESCRIPTION.fullmatch(name)}
 
 
 _LLAMA = Family(
@@ -228,9 +228,9 @@ def _require_one_value(family: Family, stated: Mapping[str, Any], values: dict[s
 
 def _first_of_equals(values: Mapping[str, Any]) -> Any:
     """The value of the first name, or None; raise if another name has another value."""
-    first, *others = values.values() or [None]
-    if any(value != first for value in others):
-        raise expected(" and ".join(values), "one value", [first, *others])
+    first, *repeats = values.values() or [None]
+    if any(value != first for value in repeats):
+        raise expected(" and ".join(values), "one value", [first, *repeats])
     return first
 
 
@@ -249,8 +249,8 @@ def glassllm(text: str, hidden: int, ignore: Iterable[str]) -> Configuration:
     raw = parse_json(text, "__config__")
     if not isinstance(raw, dict):
         raise expected("__config__", "a JSON object", type(raw).__name__)
-    others = {name: value for name, value in raw.items() if name not in GLASSLLM}
-    ignored = unread("field", others, GLASSLLM, ignore)
+    unlisted = {name: value for name, value in raw.items() if name not in GLASSLLM}
+    ignored = unread("field", unlisted, GLASSLLM, ignore)
     fields = {GLASSLLM[name]: value for name, value in raw.items() if name in GLASSLLM}
     form = {"model_type": "llama", "tie_word_embeddings": True, "intermediate_size": hidden}
     return Configuration(fields | form, "adjacent", ignored)
@@ -310,7 +310,7 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int, ignore: Iterable[str
             hint = "llama-gguf-split --merge joins parts" if key == "split.count" else ""
             raise expected(key, f"{whole[-1]}, a whole model", metadata[key], hint)
     fields: dict[str, Any] = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied}
-    others = {key: value for key, value in metadata.items() if "." not in key}
+    unlisted = {key: value for key, value in metadata.items() if "." not in key}
     computing = {key.removeprefix(f"{kind}."): value for key, value in metadata.items() if key.startswith(f"{kind}.")}
     lengths = {}
     for name, value in computing.items():
@@ -327,9 +327,9 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int, ignore: Iterable[str
                 hint = f"{' or '.join(map(str, GGUF_NEUTRAL[name]))} is"
                 raise expected(key, "no key that is not understood", value, hint)
         elif name not in GGUF_DESCRIBES:
-            others[key] = value
+            unlisted[key] = value
     known = {*GGUF_FIELDS, *GGUF_NEUTRAL, *GGUF_DESCRIBES, "rope.dimension_count", "attention.value_length"}
-    ignored = unread("key", others, {f"{kind}.{name}" for name in known}, ignore)
+    ignored = unread("key", unlisted, {f"{kind}.{name}" for name in known}, ignore)
     width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
     if isinstance(width, int) and isinstance(heads, int) and heads:
         dim = fields.get("head_dim", width // heads)
