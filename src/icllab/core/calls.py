@@ -4,7 +4,7 @@ import functools
 import inspect
 import operator
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -32,14 +32,19 @@ def _check_methods(cls: type) -> None:
     for name, method in list(vars(cls).items()):
         if name.startswith("_") and name != "__init__":
             continue
-        if isinstance(method, types.FunctionType):
+        if _is_function(method):
             setattr(cls, name, _checked(method, bound=True))
-        elif isinstance(method, classmethod | staticmethod) and isinstance(method.__func__, types.FunctionType):
+        elif isinstance(method, classmethod | staticmethod) and _is_function(method.__func__):
             bound = isinstance(method, classmethod)
             setattr(cls, name, type(method)(_checked(method.__func__, bound=bound)))
 
 
-def _checked(function: types.FunctionType, *, bound: bool = False) -> Any:
+def _is_function(value: Any) -> bool:
+    """Whether a function, or one that is compiled: each call of it binds its arguments anew."""
+    return isinstance(value, types.FunctionType) or (callable(value) and hasattr(value, "__wrapped__"))
+
+
+def _checked(function: Callable[..., Any], *, bound: bool = False) -> Any:
     if hasattr(function, "__checked__"):
         return function
 
@@ -72,7 +77,7 @@ def plain(value: Any) -> Any:
 
 
 def _argument_error(
-    function: types.FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any], *, bound: bool
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, bound: bool
 ) -> ArgumentError | None:
     """The error of arguments that do not fit the function's signature; None if they do."""
     signature = inspect.signature(function)
