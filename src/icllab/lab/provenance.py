@@ -12,11 +12,12 @@ from typing import Any
 import icllab
 
 _PACKAGE = Path(icllab.__file__).parent
+_CODE = (".", ":(exclude)*record.json", ":(exclude)*record.nc")
 
 
 @functools.cache
 def commit() -> str:
-    """The git commit of the package's checkout, ``+changes`` if it has any; empty for an installed wheel."""
+    """The git commit of the package's checkout, ``+changes`` if it has any but of records; empty for a wheel."""
 
     def git(*arguments: str) -> str:
         process = subprocess.run(["git", "-C", str(_PACKAGE), *arguments], capture_output=True, text=True, timeout=10)
@@ -25,7 +26,7 @@ def commit() -> str:
     try:
         if not git("ls-files", "--", "__init__.py"):
             return ""
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", *_CODE) else "")
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
@@ -39,7 +40,7 @@ _version = functools.cache(metadata.version)
 
 
 def machine() -> dict[str, str]:
-    """JAX's version and the device in use, the processor and how many cores this process may use; imports JAX."""
+    """Versions that round numbers, the device in use, the processor and its cores for this process; imports JAX."""
     import jax
 
     # A device within `jax.default_device`; a platform where it is configured.
@@ -47,9 +48,10 @@ def machine() -> dict[str, str]:
     device = device if isinstance(device, jax.Device) else jax.local_devices(backend=device)[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "jax_version": jax.__version__,
+        **{f"{name}_version": _version(name) for name in ("jax", "jaxlib", "numpy")},
         "device": f"{device.platform}: {device.device_kind}",
         "machine": f"{cores} core{'s' * (cores != 1)} of {_processor()}",
+        "processor": ", ".join(filter(None, map(_cpu, ("model name", "vendor_id", "cpu family", "model", "stepping")))),
     }
 
 
@@ -70,8 +72,15 @@ def memory() -> dict[str, int]:
 
 def _processor() -> str:
     """The processor's name, as Linux has it, else as Python does."""
+    return _cpu("model name") or platform.processor() or platform.machine()
+
+
+@functools.cache
+def _cpu(field: str) -> str:
+    """A field of the first processor, as Linux states it; empty where it states none."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+            name, _, value = line.partition(":")
+            if name.strip() == field:
+                return value.strip()
+    return ""

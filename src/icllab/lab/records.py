@@ -22,7 +22,7 @@ from icllab.core.files import DamagedFile, disk_faults, parse_json, read_object,
 from icllab.core.grid import Grid
 from icllab.core.settings import GENERATOR
 from icllab.core.sources import Reference, parsed, references
-from icllab.lab import registry, stated
+from icllab.lab import registry, source_files, stated
 from icllab.lab.claim import SIZES, Claim, Control, completed
 
 if TYPE_CHECKING:
@@ -41,7 +41,12 @@ _COUNTED = "_warnings"
 _UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse it
 DIGITS = 6
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
-_ATTRIBUTES = ("claim", "sources", "configuration", "precision", "key", "names", *_ORIGIN.values(), "device", "machine")
+_ROUNDING = {"jaxlib": "jaxlib_version", "numpy": "numpy_version", "processor": "processor"}
+"""What also decides how numbers are rounded; results of version 0.3 state none of it."""
+_ATTRIBUTES = (
+    *("claim", "sources", "configuration", "precision", "key", "names", "measure_digest"),
+    *(*_ORIGIN.values(), *_ROUNDING.values(), "device", "machine"),
+)
 
 
 FEWER = (
@@ -181,9 +186,11 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
         folder: A folder with the user's claims.
 
     Raises:
-        InputError: The results are of another precision than the claim's; or too large, even reduced.
+        InputError: The results are of another precision than the claim's, of other code than is here, or measured
+            with changes that are not committed; or too large, even reduced.
     """
     path = record_file(registry.file(claim.name, folder))
+    _require_code(claim, dataset, folder)
     if dataset.attrs.get("precision", claim.precision) != claim.precision:
         raise expected("record", f"results in {claim.precision}, the claim's own precision", dataset.attrs["precision"])
     record = read(claim.name, folder)
@@ -195,6 +202,7 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
         "measure": claim.version,
         "machine": ", ".join(phrase(dataset.attrs[name]) for name in ("device", "machine")),
         **{name: configuration(dataset)[name] for name in ("generator", "matmul_precision")},
+        **{name: dataset.attrs[attribute] for name, attribute in _ROUNDING.items() if attribute in dataset.attrs},
         "seconds": round(float(dataset.attrs["seconds"]), 1),
         **{name: round(float(dataset.attrs[name]), 1) for name in ("cpu_seconds",) if name in dataset.attrs},
         **{name: round(float(dataset.attrs[name])) for name in ("peak_bytes",) if name in dataset.attrs},
@@ -213,9 +221,28 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     return path
 
 
+def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
+    """Raise unless the code that measured is committed, and its ``measure.py`` is the one that is here.
+
+    Results of version 0.3 do not state the latter.
+    """
+    if "+changes" in dataset.attrs["git_commit"]:
+        advice = "commit them, and measure again with --fresh"
+        raise expected("record", "results of committed code", phrase(dataset.attrs["git_commit"]), advice)
+    here = source_files.measure_digest(claim, folder)
+    if any(digest not in ("", here) for digest in texts(dataset.attrs.get("measure_digest", ""))):
+        advice = "measure again with --fresh, or restore the file"
+        raise expected("record", f"results of the measure.py that is here ({here[:12]})", "those of another", advice)
+
+
+def texts(attribute: str) -> list[str]:
+    """The values of an attribute: cells that differ in it have a JSON list of them."""
+    return parse_json(attribute) if attribute.startswith("[") else [attribute]
+
+
 def phrase(text: str) -> str:
     """An attribute in words; cells of several machines have a JSON list of them."""
-    return " and ".join(parse_json(text)) if text.startswith("[") else text
+    return " and ".join(texts(text))
 
 
 def judge_again(claim: Claim, folder: Any = None) -> None:

@@ -1,12 +1,16 @@
 """The files on which a claim's verdict rests, and the names that they use; nothing is imported."""
 
 import ast
+import contextlib
 import hashlib
+import inspect
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, cast
 
 from icllab.core.files import source_text
 from icllab.lab import registry
+from icllab.lab.claim import Claim
 
 _CLAIMS = "icllab.claims."
 
@@ -45,6 +49,17 @@ def _module(used: str) -> Path | None:
         if path.is_file():
             return path
     return None
+
+
+def measure_digest(claim: Claim, folder: str | Path | None = None) -> str:
+    """SHA-256 of the text of a claim's ``measure.py``; of a claim in one file, of its function ``measure``."""
+    path = registry.claims(folder)[claim.name]
+    source = registry.measure_file(path)
+    text = source_text(source)
+    if source == path:
+        with contextlib.suppress(TypeError, OSError):  # a callable that is no function
+            text = inspect.getsource(inspect.unwrap(cast(Any, registry.load(claim.name, folder).measure)))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digests(files: dict[str, Path]) -> dict[str, str]:
