@@ -82,7 +82,7 @@ claim = Claim(
     sizes={
         "smoke": BOTH | {"layers": (1,), "program": ("a", "b"), "step": (10, 20, 30, 40, 60, 80, 110, 150), "seed": 2},
         "small": BOTH | {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": 16},
-        "medium": BOTH | {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4, first=0)},
+        "medium": BOTH | {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
     },
     key=22,
     controls={

@@ -114,7 +114,7 @@ claim = Claim(
         "smoke": {"pool": ("few",), "lengths": LENGTHS[:1], "step": (0, 150), "test_set": TESTS[:1], "seed": 2},
         "small": {"pool": tuple(POOLS), "lengths": LENGTHS, "step": STEPS, "test_set": TESTS, "seed": 8},
         "medium": {"pool": tuple(POOLS), "lengths": LENGTHS, "step": (*STEPS, 4000, 8000), "test_set": TESTS}
-        | {"seed": Seeds(12, block=6, first=0)},
+        | {"seed": Seeds(12, block=6)},
     },
     key=27,
     controls={

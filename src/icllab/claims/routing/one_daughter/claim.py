@@ -121,7 +121,7 @@ claim = Claim(
     sizes={
         "smoke": {"layers": (1,), "program": PROGRAMS[:1], "step": (0, 60), "seed": 2},
         "small": {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": 12},
-        "medium": {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4, first=0)},
+        "medium": {"layers": (2,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
     },
     key=28,
     controls={
