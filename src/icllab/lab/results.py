@@ -226,6 +226,10 @@ class Store:
                 return None
         dataset = from_bytes(content, path)
         self._require_same(cell, dataset.attrs)
+        if "configuration" in dataset.attrs:  # cells of version 0.3 are of one configuration with those of today
+            configuration = completed(parse_json(dataset.attrs["configuration"]))
+            settings = {name: configuration[name] for name in ("generator", "matmul_precision")}
+            dataset.attrs |= {"configuration": json.dumps(configuration, sort_keys=True), **settings}
         return dataset
 
     def _require_same(self, cell: Coordinates, attributes: Mapping[str, Any]) -> None:
