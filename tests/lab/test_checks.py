@@ -291,10 +291,11 @@ def test_eighteen_numbers_are_judged_as_one():
     for numbers in (1, 18, 19, 400):
         with intervals.comparisons(numbers):
             limits.append(intervals.comparing_sigmas())
-    assert limits[:2] == [3.0, 3.0]
-    assert limits[2:] == pytest.approx([3.0078, 3.8361], abs=1e-3)
-    with intervals.comparisons(400):
-        assert intervals.comparing_sigmas(4.5) == 4.5
+    assert limits == pytest.approx([1.96, 2.9913, 3.0078, 3.8361], abs=1e-3)
+    for numbers in (1, 18):
+        with intervals.comparisons(numbers):
+            assert only(checks.agrees("a", "x", Estimate(2.99, 1.0), 0.0, largest_error=9.0)).outcome is HOLDS
+            assert only(checks.agrees("a", "x", Estimate(3.01, 1.0), 0.0, largest_error=9.0)).outcome is FAILS
 
 
 def test_many_numbers_widen_what_fails_and_not_what_holds():
@@ -313,16 +314,17 @@ def test_many_numbers_widen_what_fails_and_not_what_holds():
 
 
 def test_skewed_samples_widen_the_side_on_which_they_err():
-    """An estimate that leans upwards is more often far below the truth than above it."""
-    skewed = Estimate(0.0, 1.0, skewness=0.5)  # by .5 (2 9 + 1)/6 = 1.58
-    assert only(checks.agrees("a", "x", skewed, 4.5, largest_error=9.0)).outcome is HOLDS
-    assert only(checks.agrees("a", "x", skewed, 4.6, largest_error=9.0)).outcome is FAILS
-    assert only(checks.agrees("a", "x", skewed, -3.1, largest_error=9.0)).outcome is FAILS
-    turned = Estimate(0.0, 1.0, skewness=-0.5)
-    assert only(checks.agrees("a", "x", turned, 3.1, largest_error=9.0)).outcome is FAILS
-    assert only(checks.agrees("a", "x", turned, -4.5, largest_error=9.0)).outcome is HOLDS
-    assert only(checks.below("a", "x", turned, -4.5)).outcome is UNDECIDED
-    assert only(checks.below("a", "x", turned, -4.6)).outcome is FAILS
+    """An estimate that leans upwards is more often far below the truth than above it; of one number by less than 3."""
+    skewed, turned = Estimate(0.0, 1.0, skewness=0.5), Estimate(0.0, 1.0, skewness=-0.5)
+    assert only(checks.agrees("a", "x", skewed, 3.1, largest_error=9.0)).outcome is FAILS
+    with intervals.comparisons(18):  # 2.9913 + .5 (2 2.9913^2 + 1)/6 = 4.566
+        assert only(checks.agrees("a", "x", skewed, 4.5, largest_error=9.0)).outcome is HOLDS
+        assert only(checks.agrees("a", "x", skewed, 4.6, largest_error=9.0)).outcome is FAILS
+        assert only(checks.agrees("a", "x", skewed, -3.1, largest_error=9.0)).outcome is FAILS
+        assert only(checks.agrees("a", "x", turned, 3.1, largest_error=9.0)).outcome is FAILS
+        assert only(checks.agrees("a", "x", turned, -4.5, largest_error=9.0)).outcome is HOLDS
+        assert only(checks.below("a", "x", turned, -4.5)).outcome is UNDECIDED
+        assert only(checks.below("a", "x", turned, -4.6)).outcome is FAILS
 
 
 def test_medians_and_fractions_of_many_have_farther_limits():

@@ -277,9 +277,9 @@ def _sides(error: float, freedom: float, skewness: float, sigmas: float) -> tupl
     To first order in the skewness :math:`\lambda` of the estimate the quantile t of its deviation over its error moves
     by :math:`\lambda(2t^2 + 1)/6`, outwards on the side where the truth is above an estimate that leans upwards.
     """
-    allowed, far = (reach(error, freedom, s) for s in (sigmas, comparing_sigmas(sigmas)))
-    skewed = error * skewness * (2 * (far / error) ** 2 + 1) / 6 if error > 0 else 0.0
-    return (allowed, allowed), (far + max(-skewed, 0.0), far + max(skewed, 0.0))
+    allowed, one = (reach(error, freedom, s) for s in (sigmas, comparing_sigmas()))
+    skewed = error * skewness * (2 * (one / error) ** 2 + 1) / 6 if error > 0 else 0.0
+    return (allowed, allowed), (max(allowed, one - skewed), max(allowed, one + skewed))
 
 
 def _findings(

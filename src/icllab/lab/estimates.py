@@ -152,7 +152,9 @@ def _pooled_skewness(samples: np.ndarray) -> float:
         ratio = third / variance**1.5 * np.sqrt(count * (count - 1.0)) / (count - 2.0)
     told = (count > 2) & np.isfinite(ratio)
     g, total = (float(ratio[told].mean()), float(count[told].sum())) if told.any() else (0.0, 0.0)
-    return float((ratio * (1 + 8 / np.maximum(count, 1.0)))[told].mean()) * max(0.0, 1 - 6 / (total * g**2)) if g else 0.0
+    return (
+        float((ratio * (1 + 8 / np.maximum(count, 1.0)))[told].mean()) * max(0.0, 1 - 6 / (total * g**2)) if g else 0.0
+    )
 
 
 def geometric_mean(samples: xr.DataArray, over: str = "seed") -> Estimate:

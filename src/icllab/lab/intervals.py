@@ -11,8 +11,8 @@ its event has a time that is longer than its length. Below, its length stands fo
 have the probability :math:`\epsilon`.
 
 A claim that compares many numbers misses some by chance. What *fails* among :math:`K` has missed by
-:func:`comparing_sigmas`, so that a true claim fails on one key in twenty at most, however its numbers depend on each
-other (Bonferroni; of a claim that fails if any number does, Holm's procedure is the same).
+:func:`comparing_sigmas` too, so that a true claim fails on one key in twenty at most, however its numbers depend on
+each other (Bonferroni; of a claim that fails if any number does, Holm's procedure is the same).
 """
 
 import contextlib
@@ -44,9 +44,9 @@ def comparisons(count: int) -> Iterator[None]:
         _comparisons.reset(token)
 
 
-def comparing_sigmas(sigmas: float = SIGMAS) -> float:
-    r"""Standard errors by which one of K numbers misses, :math:`\max(\sigma, z_{1-0.05/2K})`: 3 up to K = 18."""
-    return max(sigmas, -float(ndtri(FALSE / (2 * _comparisons.get()))))
+def comparing_sigmas() -> float:
+    r"""Standard errors by which one of K numbers misses by chance, :math:`z_{1-0.05/2K}`: 3 of K = 18."""
+    return -float(ndtri(FALSE / (2 * _comparisons.get())))
 
 
 _Limits: TypeAlias = tuple[xr.DataArray, xr.DataArray]
@@ -143,5 +143,5 @@ def median(
 
 def _near_and_far(limits: Callable[[float], _Limits], sigmas: float) -> tuple[xr.DataArray, ...]:
     """Limits at the tail of ``sigmas``, and at that of one of many comparisons."""
-    near, far = (limits(float(ndtr(-s))) for s in (sigmas, comparing_sigmas(sigmas)))
+    near, far = (limits(float(ndtr(-s))) for s in (sigmas, max(sigmas, comparing_sigmas())))
     return *near, *far

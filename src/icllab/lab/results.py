@@ -31,9 +31,9 @@ from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.core.spelling import strict
 from icllab.lab.checks import Verdict, withheld
 from icllab.lab.claim import SCHEMA, SIZES, Claim, completed
-from icllab.lab.intervals import SIGMAS, comparing_sigmas, comparisons
+from icllab.lab.intervals import comparisons
 from icllab.lab.job import Request
-from icllab.lab.outcomes import NO_VERDICT, kept_verdict
+from icllab.lab.outcomes import NO_VERDICT, Outcome, kept_verdict
 from icllab.lab.placement import SEED
 
 if TYPE_CHECKING:
@@ -432,8 +432,8 @@ def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdi
     assert claim.check is not None  # the registry has set it
     try:
         findings = claim.check(dataset)
-        with comparisons(sum(finding.standard_error != 0 for finding in findings)):
-            if comparing_sigmas() > SIGMAS:  # among so many numbers some are farther off by chance
+        if any(finding.outcome is Outcome.FAILS for finding in findings):  # by more than one of so many by chance?
+            with comparisons(sum(finding.standard_error != 0 for finding in findings)):
                 findings = claim.check(dataset)
         if dataset.sizes.get(SEED) == 1:
             single = [finding.about == "claim" and not finding.seedless for finding in findings]
