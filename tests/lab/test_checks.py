@@ -325,6 +325,9 @@ def test_skewed_samples_widen_the_side_on_which_they_err():
         assert only(checks.agrees("a", "x", turned, -4.5, largest_error=9.0)).outcome is HOLDS
         assert only(checks.below("a", "x", turned, -4.5)).outcome is UNDECIDED
         assert only(checks.below("a", "x", turned, -4.6)).outcome is FAILS
+    with intervals.comparisons(1000):  # the other side is never nearer than without skewness: 4.0556
+        assert only(checks.agrees("a", "x", skewed, -4.0, largest_error=9.0)).outcome is HOLDS
+        assert only(checks.agrees("a", "x", turned, 4.0, largest_error=9.0)).outcome is HOLDS
 
 
 def test_medians_and_fractions_of_many_have_farther_limits():

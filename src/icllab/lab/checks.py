@@ -279,7 +279,7 @@ def _sides(error: float, freedom: float, skewness: float, sigmas: float) -> tupl
     """
     allowed, one = (reach(error, freedom, s) for s in (sigmas, comparing_sigmas()))
     skewed = error * skewness * (2 * (one / error) ** 2 + 1) / 6 if error > 0 else 0.0
-    return (allowed, allowed), (max(allowed, one - skewed), max(allowed, one + skewed))
+    return (allowed, allowed), (max(allowed, one + max(-skewed, 0.0)), max(allowed, one + max(skewed, 0.0)))
 
 
 def _findings(
