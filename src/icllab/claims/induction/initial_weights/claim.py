@@ -123,6 +123,5 @@ claim = Claim(
             axes={"first_scale": (1.0,), "second_scale": (0.25, 1.0), "seed": tuple(range(5))},
         ),
         "turned": Control("networks of a quarter are those of the whole scale", theory={"order": (2, 1, 0)}),
-        "exchanged": Control("networks of a quarter are those of half the scale", theory={"order": (1, 0, 2)}),
     },
 )

@@ -186,7 +186,6 @@ claim = Claim(
         "summed": Control(
             "the posterior's loss is the sum over features, not the mean", measure={"factor": 6.0}, axes=POSTERIOR
         ),
-        "five_alone": Control("the sixth feature never comes", measure={"left_out": 1}, axes=POSTERIOR),
         "regular": Control("coefficients are half the Hessian's rank", theory={"half_rank": True}),
         "no_constants": Control("features without a corner get no answer", theory={"constants": False}),
         "turned": Control("posteriors of few samples are those of many", theory={"turned": True}),
