@@ -35,7 +35,6 @@ UNFALSIFIED = {
     "induction/what_the_curriculum_does": "first learned log_rank_held log_rank_removed log_rank_taught ratio_held",
     "language/function_vectors_or_induction": "spared",
     "routing/one_by_one": "less_than_in_proportion",
-    "routing/peaks_in_networks": "absent",
     "singular/effective_dimension_across_the_cliff": "coarse logits",
     "singular/llc_along_training": "rise",
 }
