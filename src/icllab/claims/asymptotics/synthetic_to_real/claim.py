@@ -18,7 +18,7 @@ from icllab.lab.estimates import mean
 PREDICTORS = ("context mean", "least squares", "ridge", *FITTED, "transformer")
 SMALLER = 3.0  # factor by which the network's typical error is below that of least squares, at the peak
 NEAR = 0.05  # fraction of the target's variance by which the network may be behind ridge
-FLAT = 0.2  # fraction of the target's variance by which its error at the peak may be above that of both sides
+FLAT = 0.2  # fraction by which its typical error at the peak may be above that of both sides
 GAINED = 0.05  # fraction of the target's variance, at least, by which every network beats the mean
 
 
@@ -64,11 +64,10 @@ def _compare(errors: xr.DataArray) -> list[Finding]:
             findings += checks.above("peak", "error of least squares / the transformer's at its peak", ratio, SMALLER)
         if lengths.min() < peak < lengths.max() and peak in lengths:
             at = int(np.flatnonzero(lengths == peak)[0])
-            beside = transformer.isel(length=[at - 1, at + 1]).mean("length")
-            quantity = (
-                f"error of the transformer at {peak} examples - mean of that at {lengths[at - 1]} and {lengths[at + 1]}"
-            )
-            findings += checks.below("no_peak", quantity, _crossed_mean(transformer.isel(length=at) - beside), FLAT)
+            losses = log_losses(transformer)
+            rise = losses.isel(length=at) - losses.isel(length=[at - 1, at + 1]).mean("length")
+            quantity = f"error of the transformer at {peak} examples / at {lengths[at - 1]} and {lengths[at + 1]}"
+            findings += checks.below("no_peak", quantity, _crossed_mean(rise, logarithmic=True), 1 + FLAT)
         lead = _crossed_mean((least_squares - transformer).sel(length=lengths.max()))
         findings += checks.above("in_the_end", "error of least squares - the transformer's", lead)
     later = ahead.sel(length=past).mean("length")
