@@ -30,7 +30,6 @@ UNFALSIFIED = {
     "context_map/rank_one_patch": "best",
     "descent/functional_gd": "beaten",
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
-    "induction/initial_weights": "not_logarithmic",
     "induction/no_softmax_no_cliff": "width_ratio_label_count",
     "induction/what_the_curriculum_does": "first learned log_rank_held log_rank_removed log_rank_taught ratio_held",
     "language/function_vectors_or_induction": "spared",
@@ -52,7 +51,6 @@ UNRECORDED = {
     ("asymptotics/synthetic_to_real", "labels_of_noise"),
     ("asymptotics/synthetic_to_real", "shuffled_targets"),
     ("descent/which_algorithm", "untrained"),
-    ("induction/initial_weights", "limited"),
     ("routing/recognised_in_weights", "swapped"),
     ("routing/recognised_in_weights", "untrained"),
 }
