@@ -1,7 +1,8 @@
 """A certificate: what a claim says, what was measured, and on what that rests, as plain data with a digest.
 
 ``assemble`` computes every number from data that are there; :mod:`icllab.lab.verification` does so again and compares.
-Sections, in order: the claim and its verdict (``statement``, ``verdict``), every finding, every control and the
+Sections, in order: the claim and its verdict (``statement``, ``verdict``), what contradicts it (``faults``, and of a
+claim from elsewhere ``conformance``), every finding, every control and the
 findings that it falsifies, power, the grid with key and seeds, origin and cost of the measurement, digests of data and
 sources, the answers to checklists, and who issued it.
 """
@@ -10,21 +11,25 @@ import datetime
 import hashlib
 import json
 import platform
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import icllab
-from icllab.core.errors import InputError, expected
+from icllab.core.errors import IclError, InputError, expected
 from icllab.core.files import disk_faults, parse_json
 from icllab.core.spelling import strict
-from icllab.lab import checklists, evidence, power, provenance, records, source_files
+from icllab.lab import checklists, conformance, evidence, power, provenance, records, registry, source_files
 from icllab.lab.basis import Basis
 from icllab.lab.claim import completed
-from icllab.lab.evidence import NUMBERS
-from icllab.lab.outcomes import counts
+from icllab.lab.evidence import NUMBERS, name_of, working_tree
+from icllab.lab.outcomes import Outcome, counts
 
-SCHEMA = "icl-certificate/1"
+SCHEMA = "icl-certificate/2"
+OLDER = "icl-certificate/1"
+"""The schema of version 0.3."""
+SHARED = "no shared code"
 LARGEST = 20_000_000
 """Bytes of a certificate that is read."""
 
@@ -72,6 +77,8 @@ def assemble(basis: Basis) -> dict[str, Any]:
         "verdict": grounds.verdict,
         "counts": counts(grounds.findings.values()),
         "notes": grounds.notes,
+        "faults": grounds.faults,
+        "conformance": _conformance(basis) if basis.elsewhere else None,
         "findings": grounds.findings,
         "controls": grounds.controls,
         "power": power.power_of(basis.name, source_files.names_used(files.values())),
@@ -82,13 +89,63 @@ def assemble(basis: Basis) -> dict[str, Any]:
     return {**content, "checklists": checklists.answers(content)}
 
 
-def with_settings(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A certificate with the settings of JAX that one of version 0.3 does not state in its design."""
-    design = content.get("design")
-    if not isinstance(design, Mapping):
-        return dict(content)
+def _conformance(basis: Basis) -> dict[str, str]:
+    """Item of ``icl conform`` that needs no run -> what is missing, empty where it is met; results have no record."""
+    path, answers = registry.file(basis.name, basis.folder), {}
+    if path.name != "claim.py":  # one file for theory and measurement: it can have no items
+        return {}
+    folder = path.parent
+    for item, faults in (conformance.STATIC | (conformance.RECORDED if basis.origin == "record" else {})).items():
+        try:
+            text = "; ".join(faults(basis.claim, folder))
+        except IclError as error:
+            text = str(error)
+        answers[item] = text.replace(shlex.quote(str(folder)), "DIR").replace(str(folder), "DIR")
+    return answers
+
+
+def headline(content: Mapping[str, Any]) -> tuple[str, int]:
+    """The verdict with what a reader must know beside it, and the exit status: 3 where there is no evidence."""
+    verdict, status = content["verdict"], Outcome(content["verdict"]).exit_status
+    outcomes = [control["verdict"] for control in content["controls"].values() if control["verdict"] is not None]
+    rows = {id: row for id, row in content["findings"].items() if row["about"] == "claim"}
+    untouched = {name_of(id) for id in rows} - {name_of(id) for id, row in rows.items() if row["falsified_by"]}
+    shared = (content["conformance"] or {}).get(SHARED)
+    remarks = [note for note in content["notes"] if note.startswith("stale")]
+    if content["verdict"] == Outcome.HOLDS:
+        if "holds" in outcomes and "fails" not in outcomes:
+            verdict += f", and so {'does its control' if len(outcomes) == 1 else 'do its controls'}: no evidence"
+            status = 3
+        if shared:
+            verdict, status = f"{verdict}, but {shared}: no evidence", 3
+    if untouched:
+        every = {name_of(id) for id in rows} == untouched
+        remarks.append(f"no control falsifies {'it' if every else ', '.join(sorted(untouched))}")
+    return "; ".join([verdict, *remarks, *content["faults"]]), 1 if content["faults"] else status
+
+
+def as_stated(content: Mapping[str, Any], computed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A certificate, and what was computed in the words of its schema.
+
+    One of version 0.3 has no settings of JAX in its design; a control falsifies every finding whose name fails under
+    it; and the commit of a claim from elsewhere is that of the library.
+    """
     settings = {name: value for name, value in completed({}).items() if name in ("generator", "matmul_precision")}
-    return {**content, "design": {**settings, **design}}
+    if isinstance(design := content.get("design"), Mapping):
+        content = {**content, "design": {**settings, **design}}
+    if content["schema"] == SCHEMA:
+        return dict(content), computed
+    falsified = {name: set(map(name_of, control["falsifies"])) for name, control in computed["controls"].items()}
+    findings = {
+        id: row | {"falsified_by": [name for name, names in falsified.items() if name_of(id) in names]}
+        for id, row in computed["findings"].items()
+    }
+    package, _, commit = computed["measurement"]["package"].partition(", commit ")
+    commit = commit or computed["measurement"]["commit"]
+    measurement = {"package": package, "commit": commit, "working_tree": working_tree(commit)}
+    older = {name: value for name, value in computed.items() if name not in ("faults", "conformance")}
+    older |= {"schema": OLDER, "findings": findings, "measurement": computed["measurement"] | measurement}
+    return dict(content), older
 
 
 def issued() -> dict[str, Any]:
@@ -120,7 +177,7 @@ def read(path: Path) -> dict[str, Any]:
             content_digest(content)  # which NaN has not, nor a number such as 1e999
     except ValueError as error:
         raise InputError(f"{path}: expected strict JSON, got other text ({error})") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+    if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, OLDER):
         schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
         raise expected(str(path), f"a certificate of schema {SCHEMA!r}", schema, "`icl certify CLAIM` writes one")
     for name, kind in (("claim", str), ("size", str), ("origin", str), ("digest", str)):
