@@ -93,14 +93,14 @@ def test_what_rounding_moves_is_not_accused(monkeypatch):
     now, again = stored.copy(), stored.copy()
     now[3], again[5] = now[3] + 0.05, again[5] + 0.03  # of chaotic training each machine has its own seeds
     comparison = measurements(monkeypatch, dataset(stored), dataset(now), dataset(again))
-    assert (comparison.differs, len(comparison.moved)) == ([], 1)
+    assert (comparison.differs, len(comparison.moved)) == ((), 1)
     assert "5 of 40 numbers" in comparison.moved[0]
     # A time that is reached on one machine and not on the other.
     now[2, 1], again[4, 2] = np.nan, np.nan
-    assert measurements(monkeypatch, dataset(stored), dataset(now), dataset(again)).differs == []
+    assert measurements(monkeypatch, dataset(stored), dataset(now), dataset(again)).differs == ()
     # Without other seeds that move, the same gaps are no rounding.
     accused = measurements(monkeypatch, dataset(stored), dataset(now), dataset(now))
-    assert (len(accused.differs), accused.moved) == (1, [])
+    assert (len(accused.differs), accused.moved) == (1, ())
 
 
 def test_rounding_excuses_no_mean_that_is_another(monkeypatch):
@@ -125,7 +125,7 @@ def test_one_sign_or_factor_is_another_measurement(same, monkeypatch):
     again = stored * (1 + 1e-7 * rng.normal(size=stored.shape))
     for change in (stored * 1.001, stored + 0.001, stored * np.where(np.arange(5) < 4, 1.001, 1.0)):
         comparison = measurements(monkeypatch, dataset(change), dataset(stored), dataset(again), same)
-        assert (len(comparison.differs), comparison.moved) == (1, [])
+        assert (len(comparison.differs), comparison.moved) == (1, ())
     # What has both signs, and is not far from what the optimisations do, is not accused elsewhere.
     change = stored * (1 + 0.001 * rng.choice([-1, 1], size=stored.shape))
     comparison = measurements(monkeypatch, dataset(change), dataset(stored), dataset(again), same)
@@ -151,15 +151,15 @@ def test_one_number_that_rounding_moves_is_compared_with_a_wide_reach(monkeypatc
     """The gap of a chain of another machine may be five times that of other optimisations, one of three is."""
     parts = [xr.Dataset({"slope": ((), value), "slope_error": ((), 0.01)}) for value in (1.05, 1.0, 1.01)]
     comparison = measurements(monkeypatch, *parts)
-    assert (comparison.differs, len(comparison.moved)) == ([], 1)
+    assert (comparison.differs, len(comparison.moved)) == ((), 1)
 
 
 def test_other_axes_are_a_difference(monkeypatch):
     stored = np.ones((8, 5))
     now = xr.Dataset({"loss": (("seed", "time"), stored)})
-    assert measurements(monkeypatch, dataset(stored), now, now).differs == [
-        "loss at dim=4: in the data, and not measured so now"
-    ]
+    assert measurements(monkeypatch, dataset(stored), now, now).differs == (
+        "loss at dim=4: in the data, and not measured so now",
+    )
 
 
 def test_outputs_keep_the_order_of_the_grid(monkeypatch):

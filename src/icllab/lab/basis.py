@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,22 +69,17 @@ class Basis:
                 worlds |= {name: self.measured(name)[0]} if control.simulated or control.axes else {}
         return worlds
 
-    def misplaced(self, control: str | None, dataset: "xr.Dataset") -> Iterator[str]:
-        """In what the cells of a record are not those of the size and the control."""
-        if self.out is not None:
-            return
-        world = self.claim.at(self.size).under(control)
-        (grid,) = self.grids(control)
-        fixed = records.configuration(dataset)["fixed"]
-        here = {axis: sorted(map(canonical, dataset[axis].values)) for axis in map(str, dataset.dims)}
-        size = {axis: sorted(values) for axis, values in {**grid.static, **grid.traced}.items() if axis in here}
-        here, size = {**fixed, **{axis: here[axis] for axis in size}}, {**world.fixed, **size}
-        name = records.group(self.size, control)
-        for axis in dict.fromkeys((*size, *here)):
-            if here.get(axis) != size.get(axis):
-                numbers = [f"{len(v)} values" if isinstance(v, list) else v for v in (here.get(axis), size.get(axis))]
-                text = f"{axis} has {numbers[0]}, the size {numbers[1]}"
-                yield f"these cells are not of the size {name}: {text if numbers[0] != numbers[1] else f'other {axis}'}"
+    def misplaced(self, worlds: "Mapping[str | None, xr.Dataset]") -> Iterator[str]:
+        """In what the cells of a record are not those of the size."""
+        for control, dataset in worlds.items() if self.out is None else ():
+            (grid,), fixed = self.grids(control), self.claim.at(self.size).fixed
+            axes = {axis: values for axis, values in {**grid.static, **grid.traced}.items() if axis in dataset.dims}
+            here = {axis: sorted(map(canonical, dataset[axis].values)) for axis in axes}
+            here, size = records.configuration(dataset)["fixed"] | here, {**fixed, **{a: sorted(axes[a]) for a in axes}}
+            for name in (name for name in {**size, **here} if here.get(name) != size.get(name)):
+                numbers = [len(v) if isinstance(v, list) else v for v in (here.get(name), size.get(name))]
+                text = f"of {name} {numbers[0]} for {numbers[1]}" if numbers[0] != numbers[1] else f"another {name}"
+                yield f"these cells are not of the size {records.group(self.size, control)}: {text}"
 
     def judged(self, control: str | None, dataset: "xr.Dataset") -> Verdict:
         """The verdict of the claim's check on measured data."""

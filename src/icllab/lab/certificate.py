@@ -23,7 +23,7 @@ from icllab.core.spelling import strict
 from icllab.lab import checklists, conformance, evidence, power, provenance, records, registry, source_files
 from icllab.lab.basis import Basis
 from icllab.lab.claim import completed
-from icllab.lab.evidence import NUMBERS, name_of, working_tree
+from icllab.lab.evidence import NUMBERS, name_of
 from icllab.lab.outcomes import Outcome, counts
 
 SCHEMA = "icl-certificate/2"
@@ -108,27 +108,26 @@ def headline(content: Mapping[str, Any]) -> tuple[str, int]:
     """The verdict with what a reader must know beside it, and the exit status: 3 where there is no evidence."""
     verdict, status = content["verdict"], Outcome(content["verdict"]).exit_status
     outcomes = [control["verdict"] for control in content["controls"].values() if control["verdict"] is not None]
-    rows = {id: row for id, row in content["findings"].items() if row["about"] == "claim"}
-    untouched = {name_of(id) for id in rows} - {name_of(id) for id, row in rows.items() if row["falsified_by"]}
+    falsified = {id: row["falsified_by"] for id, row in content["findings"].items() if row["about"] == "claim"}
+    names = {name_of(id) for id in falsified}
+    untouched = names - {name_of(id) for id, controls in falsified.items() if controls}
     shared = (content["conformance"] or {}).get(SHARED)
     remarks = [note for note in content["notes"] if note.startswith("stale")]
     if content["verdict"] == Outcome.HOLDS:
         if "holds" in outcomes and "fails" not in outcomes:
-            verdict += f", and so {'does its control' if len(outcomes) == 1 else 'do its controls'}: no evidence"
-            status = 3
+            controls = "does its control" if len(outcomes) == 1 else "do its controls"
+            verdict, status = f"{verdict}, and so {controls}: no evidence", 3
         if shared:
             verdict, status = f"{verdict}, but {shared}: no evidence", 3
     if untouched:
-        every = {name_of(id) for id in rows} == untouched
-        remarks.append(f"no control falsifies {'it' if every else ', '.join(sorted(untouched))}")
+        remarks.append(f"no control falsifies {'it' if untouched == names else ', '.join(sorted(untouched))}")
     return "; ".join([verdict, *remarks, *content["faults"]]), 1 if content["faults"] else status
 
 
 def as_stated(content: Mapping[str, Any], computed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A certificate, and what was computed in the words of its schema.
 
-    One of version 0.3 has no settings of JAX in its design; a control falsifies every finding whose name fails under
-    it; and the commit of a claim from elsewhere is that of the library.
+    In one of version 0.3 a control falsifies every finding whose name fails under it.
     """
     settings = {name: value for name, value in completed({}).items() if name in ("generator", "matmul_precision")}
     if isinstance(design := content.get("design"), Mapping):
@@ -140,12 +139,8 @@ def as_stated(content: Mapping[str, Any], computed: dict[str, Any]) -> tuple[dic
         id: row | {"falsified_by": [name for name, names in falsified.items() if name_of(id) in names]}
         for id, row in computed["findings"].items()
     }
-    package, _, commit = computed["measurement"]["package"].partition(", commit ")
-    commit = commit or computed["measurement"]["commit"]
-    measurement = {"package": package, "commit": commit, "working_tree": working_tree(commit)}
     older = {name: value for name, value in computed.items() if name not in ("faults", "conformance")}
-    older |= {"schema": OLDER, "findings": findings, "measurement": computed["measurement"] | measurement}
-    return dict(content), older
+    return dict(content), older | {"schema": OLDER, "findings": findings}
 
 
 def issued() -> dict[str, Any]:

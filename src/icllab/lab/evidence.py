@@ -79,10 +79,10 @@ def from_data(basis: Basis) -> Evidence:
         findings,
         controls,
         _design(claim, dataset) | {"measure": version},
-        _measurement(basis, origin, machine, seconds, machines),
+        _measurement(origin, machine, seconds, machines),
         {labels[name]: records.data_digest(part) for name, part in parts.items()},
         [
-            *(text for name, part in parts.items() for text in basis.misplaced(name, part)),
+            *basis.misplaced(parts),
             *_contradictions(basis, verdict.outcome.value, findings, controls),
         ],
     )
@@ -92,17 +92,16 @@ def _contradictions(basis: Basis, verdict: str, findings: Table, controls: Table
     """In what ``record.json`` states other findings than its own data give."""
     if basis.out is not None:
         return
-    entry, judged = records.read(basis.name, basis.folder)[basis.size], ("verdict", "falsifies")
-    fields = (*NUMBERS, "what", "outcome", "about")
+    entry, known = records.read(basis.name, basis.folder)[basis.size], ("advice", "falsified_by")
     stated = {
         "verdict": entry["verdict"],
-        "findings": {row["id"]: {name: row.get(name, ABSENT) for name in fields} for row in entry["findings"]},
-        "controls": {name: {"verdict": c["verdict"], "falsifies": c["fails"]} for name, c in entry["controls"].items()},
+        "findings": {row["id"]: {"about": "claim", **row} for row in entry["findings"]},
+        "controls": {name: [row["verdict"], row["fails"]] for name, row in entry["controls"].items()},
     }
     right = {
         "verdict": verdict,
-        "findings": {id: {name: row[name] for name in fields} for id, row in findings.items()},
-        "controls": {n: {name: c[name] for name in judged} for n, c in controls.items() if c["verdict"] is not None},
+        "findings": {id: {"id": id, **{n: row[n] for n in row if n not in known}} for id, row in findings.items()},
+        "controls": {n: [row["verdict"], row["falsifies"]] for n, row in controls.items() if row["verdict"]},
     }
     yield from (f"record.json contradicts its data: {worded(*change)}" for change in differences(stated, right))
 
@@ -168,7 +167,7 @@ def from_entry(basis: Basis) -> Evidence:
         _table(entry["findings"], controls, elements),
         controls,
         design,
-        _measurement(basis, origin, machine, seconds, {basis.size: machine}),
+        _measurement(origin, machine, seconds, {basis.size: machine}),
         {},
         [],
     )
@@ -183,16 +182,13 @@ def _table(
     """
     table: Table = {}
     for row in rows:
-        by = [name for name, control in controls.items() if _falsifies(control, row["id"], elements.get(name, set()))]
+        known = {name: row["id"] in elements.get(name, ()) for name in controls}
+        fails = {n: c["falsifies"] if known[n] else map(name_of, c["falsifies"]) for n, c in controls.items()}
+        by = [name for name, ids in fails.items() if (row["id"] if known[name] else name_of(row["id"])) in ids]
         texts = {"about": row.get("about", "claim"), "advice": row.get("advice", ""), "falsified_by": by}
         numbers = {name: float(row[name]) for name in NUMBERS}
         table[row["id"]] = {"what": row["what"], **numbers, "outcome": row["outcome"], **texts}
     return table
-
-
-def _falsifies(control: Mapping[str, Any], id: str, elements: set[str]) -> bool:
-    failing = control["falsifies"]
-    return id in failing if id in elements else name_of(id) in map(name_of, failing)
 
 
 def name_of(id: str) -> str:
@@ -213,16 +209,14 @@ def _design(claim: Claim, dataset: "xr.Dataset") -> dict[str, Any]:
 
 
 def _measurement(
-    basis: Basis, origin: Sequence[str], machine: str, seconds: Mapping[str, float], machines: Mapping[str, str]
+    origin: Sequence[str], machine: str, seconds: Mapping[str, float], machines: Mapping[str, str]
 ) -> dict[str, Any]:
     commit, package, jax, created = origin
     cores = {name: max(map(int, _CORES.findall(text)), default=0) for name, text in machines.items()}
     core_hours = sum(seconds[name] * cores[name] for name in seconds) / 3600
-    if basis.elsewhere:  # the commit is that of the library, and of no file of the claim
-        commit, package = "", f"{package}, commit {commit}"
     return {
         "commit": commit,
-        "working_tree": working_tree(commit),
+        "working_tree": "unknown" if not commit else "changed" if "+changes" in commit else "clean",
         "package": package,
         "jax": jax,
         "machine": machine,
@@ -231,8 +225,3 @@ def _measurement(
         "hours": float(f"{sum(seconds.values()) / 3600:.3g}"),
         "core_hours_at_most": float(f"{core_hours:.3g}") if all(cores.values()) else None,
     }
-
-
-def working_tree(commit: str) -> str:
-    """Whether the code of a commit was changed."""
-    return "unknown" if not commit else "changed" if "+changes" in commit else "clean"

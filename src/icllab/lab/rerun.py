@@ -90,7 +90,7 @@ def rerun(basis: Basis, fraction: float, key: int) -> Rerun:
     """
     placement.require_start(children=False)
     worlds = basis.worlds()
-    if faults := [text for control, dataset in worlds.items() for text in basis.misplaced(control, dataset)]:
+    if faults := list(basis.misplaced(worlds)):
         raise expected("rerun", f"cells of the size {basis.size}", faults[0])
     cells = [[(control, cell) for cell in basis.cells(control)] for control in worlds]
     pools = [pool for pool in (cells[0], [cell for part in cells[1:] for cell in part]) if pool]
@@ -99,7 +99,7 @@ def rerun(basis: Basis, fraction: float, key: int) -> Rerun:
     worst = max(parts, key=lambda part: part.largest)
     return Rerun(
         key,
-        tuple(_place(*cell) or "the one cell" for cell in sample),
+        tuple(cell for part in parts for cell in part.cells),
         sum(map(len, pools)),
         tuple(line for part in parts for line in part.differs),
         tuple(line for part in parts for line in part.moved),
@@ -109,10 +109,6 @@ def rerun(basis: Basis, fraction: float, key: int) -> Rerun:
     )
 
 
-def _place(control: str | None, cell: Coordinates) -> str:
-    return " under ".join(filter(None, (spelled(cell), control)))
-
-
 def drawn(cells: Sequence[Cell], fraction: float, key: int) -> list[Cell]:
     """The cells of a sample: as many as the fraction, rounded up."""
     if not 0 < fraction <= 1:
@@ -120,19 +116,11 @@ def drawn(cells: Sequence[Cell], fraction: float, key: int) -> list[Cell]:
     return random.Random(key).sample(cells, math.ceil(fraction * len(cells)))
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    differs: list[str]
-    moved: list[str]
-    numbers: int
-    largest: float
-    worst: str
-
-
-def _compared(basis: Basis, control: str | None, dataset: "xr.Dataset", cell: Coordinates) -> _Comparison:
+def _compared(basis: Basis, control: str | None, dataset: "xr.Dataset", cell: Coordinates) -> Rerun:
     """One cell, measured again, against its part of the data."""
     stored, now = _parts(basis, control, dataset, cell)
-    at = f" at {place}" if (place := _place(control, cell)) else ""
+    place = " under ".join(filter(None, (spelled(cell), control)))
+    at = f" at {place}" if place else ""
     same, names = on_this_machine(dataset.attrs), [str(name) for name in stored.data_vars]
     absent = [name for name in names if name not in now or dict(now[name].sizes) != dict(stored[name].sizes)]
     differs, moved = [f"{name}{at}: in the data, and not measured so now" for name in absent], []
@@ -149,7 +137,8 @@ def _compared(basis: Basis, control: str | None, dataset: "xr.Dataset", cell: Co
     name = max(gaps, key=lambda name: gaps[name].relative, default="")
     largest = gaps[name].relative if gaps else 0.0
     worst = f"{name}{at}" if largest and not same else ""
-    return _Comparison(differs, moved, sum(stored[name].size for name in names), largest, worst)
+    numbers = sum(stored[name].size for name in names)
+    return Rerun(0, (place or "the one cell",), 1, tuple(differs), tuple(moved), numbers, largest, worst)
 
 
 def on_this_machine(attributes: Mapping[str, Any]) -> bool:
@@ -165,13 +154,10 @@ class _Gap:
     changes: np.ndarray
     values: np.ndarray
     counted: np.ndarray
+    count: int
     largest: float
     relative: float
     text: str
-
-    @property
-    def count(self) -> int:
-        return int(self.counted.sum())
 
     @classmethod
     def between(cls, first: "xr.Dataset", second: "xr.Dataset", name: str, same: bool) -> "_Gap":
@@ -190,7 +176,7 @@ class _Gap:
         text = f"{counted.sum()} of {gaps.size} numbers"
         if counted.any():
             text += f", the worst {before[i]:.6g} in the data and {after[i]:.6g} now"
-        return cls(changes, values, counted, largest, largest / max(scale, ROUNDING), text)
+        return cls(changes, values, counted, int(counted.sum()), largest, largest / max(scale, ROUNDING), text)
 
 
 def _differs(

@@ -116,11 +116,9 @@ def verify(
     headline, status = certificate.headline(content)
     stated, computed = certificate.as_stated(stated, content)
     changes = list(differences(stated, computed))
-    version = basis.claim.version
-    if "stale" not in headline and (
-        stale := [s for at, s, _ in changes if at == ("design", "measure") and s != version]
-    ):
-        headline += f"; stale: of version {stale[0]} of the claim's measure, which is {version} now"
+    stale = [value for at, value, _ in changes if at == ("design", "measure") and value != basis.claim.version]
+    if stale and "stale" not in headline:
+        headline += f"; stale: of version {stale[0]} of the claim's measure, which is {basis.claim.version} now"
     other_version = foreign(stated)
     checked = [change for change in changes if not (other_version and change[0][0] == "checklists")]
     differs += [*content["faults"], *(worded(*change) for change in checked)]

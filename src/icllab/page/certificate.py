@@ -151,7 +151,7 @@ def _rows(content: Mapping[str, Any]) -> dict[str, str]:
         "data": {"record": "of the claim's record", "entry": "not kept", "results": "results of the user"}[
             content["origin"]
         ],
-        "commit": f"{cost['commit'] or 'unknown'} (working tree {cost['working_tree']})",
+        "commit of icl-lab": f"{cost['commit'] or 'unknown'} (working tree {cost['working_tree']})",
         "versions": f"icl-lab {cost['package']}, JAX {cost['jax']}, measure.py {design['measure']}",
         "machine": cost["machine"],
         "measured": cost["created"],
