@@ -19,7 +19,7 @@ UNWRITTEN = "no certificate was written"
 
 
 def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims: Path | None) -> Report:
-    """Write a certificate; the exit status is that of its headline."""
+    """Write a certificate; return the exit status of its headline."""
     from icllab.page import certificate as pages
 
     suffix = to.suffix.lower()

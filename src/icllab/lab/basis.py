@@ -46,7 +46,7 @@ class Basis:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the claim does not come with the library."""
+        """True for a claim outside the library."""
         return not registry.file(self.name, self.folder).is_relative_to(registry.BUILT_IN)
 
     @property
@@ -70,7 +70,7 @@ class Basis:
         return worlds
 
     def misplaced(self, worlds: "Mapping[str | None, xr.Dataset]") -> Iterator[str]:
-        """In what the cells of a record are not those of the size."""
+        """Yield each way in which the cells of a record differ from the size."""
         for control, dataset in worlds.items() if self.out is None else ():
             (grid,), fixed = self.grids(control), self.claim.at(self.size).fixed
             axes = {axis: values for axis, values in {**grid.static, **grid.traced}.items() if axis in dataset.dims}

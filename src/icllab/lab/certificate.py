@@ -90,7 +90,7 @@ def assemble(basis: Basis) -> dict[str, Any]:
 
 
 def _conformance(basis: Basis) -> dict[str, str]:
-    """Item of ``icl conform`` that needs no run -> what is missing, empty where it is met; results have no record."""
+    """Map each item of ``icl conform`` that runs nothing to its fault, or an empty text."""
     path, answers = registry.file(basis.name, basis.folder), {}
     if path.name != "claim.py":  # one file for theory and measurement: it can have no items
         return {}
@@ -105,7 +105,7 @@ def _conformance(basis: Basis) -> dict[str, str]:
 
 
 def headline(content: Mapping[str, Any]) -> tuple[str, int]:
-    """The verdict with what a reader must know beside it, and the exit status: 3 where there is no evidence."""
+    """The verdict with remarks, and the exit status, 3 for a verdict without evidence."""
     verdict, status = content["verdict"], Outcome(content["verdict"]).exit_status
     outcomes = [control["verdict"] for control in content["controls"].values() if control["verdict"] is not None]
     falsified = {id: row["falsified_by"] for id, row in content["findings"].items() if row["about"] == "claim"}
@@ -125,7 +125,7 @@ def headline(content: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def as_stated(content: Mapping[str, Any], computed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A certificate, and what was computed in the words of its schema.
+    """Fit the computed content to the schema of a certificate.
 
     In one of version 0.3 a control falsifies every finding whose name fails under it.
     """

@@ -89,7 +89,7 @@ def from_data(basis: Basis) -> Evidence:
 
 
 def _contradictions(basis: Basis, verdict: str, findings: Table, controls: Table) -> Iterator[str]:
-    """In what ``record.json`` states other findings than its own data give."""
+    """Yield each difference between ``record.json`` and the judgement of its data."""
     if basis.out is not None:
         return
     entry, known = records.read(basis.name, basis.folder)[basis.size], ("advice", "falsified_by")
@@ -107,7 +107,7 @@ def _contradictions(basis: Basis, verdict: str, findings: Table, controls: Table
 
 
 def differences(stated: Any, computed: Any, at: Place = ()) -> Iterator[tuple[Place, Any, Any]]:
-    """Path, stated and computed value of every leaf that differs; who issued the file, and its digest, are no leaves.
+    """Yield (path, stated, computed) for each differing leaf, ignoring ``issued`` and ``digest``.
 
     A number of a finding is stated to six digits: either neighbour is right where the number computed is between both.
     """

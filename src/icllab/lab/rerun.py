@@ -142,7 +142,7 @@ def _compared(basis: Basis, control: str | None, dataset: "xr.Dataset", cell: Co
 
 
 def on_this_machine(attributes: Mapping[str, Any]) -> bool:
-    """Whether data of one generator state the software and the processor of this process."""
+    """True if the attributes of data name the software and the processor of this process."""
     machine = provenance.machine()
     return all(attributes.get(name) == machine[name] for name in _MACHINE)
 
@@ -182,7 +182,7 @@ class _Gap:
 def _differs(
     stored: "xr.Dataset", now: "xr.Dataset", name: str, gap: _Gap, rounding: _Gap, same: bool, chaotic: bool
 ) -> bool:
-    """Whether a quantity that moved is another: rounding, as far as it is known, is not a reason."""
+    """True if rounding, as far as it is known, does not explain how a quantity moved."""
     # The largest of n gaps exceeds k times the largest of n others with a probability of about k ** -n.
     reach = max(AMPLIFIED, LEVEL ** (-1 / gap.counted.size)) * rounding.largest
     one_sign = _one_sign(gap, LEVEL / (2 * len(stored.data_vars)))
@@ -201,7 +201,7 @@ def _differs(
 
 
 def _one_sign(gap: _Gap, level: float) -> bool:
-    """Whether the numbers that moved have one sign, or one sign relative to the number: a two-sided sign test."""
+    """Two-sided sign tests of the changes, and of the changes relative to the numbers."""
     from scipy.stats import binomtest
 
     changes, values = gap.changes[gap.counted], gap.values[gap.counted]

@@ -189,7 +189,7 @@ def foreign(stated: Mapping[str, Any]) -> str:
 
 
 def _cells(cells: Rerun) -> str:
-    """What was measured again; a gap that the rounding of another machine may make is named, and is no agreement."""
+    """Describe the rerun, with the largest gap if rounding elsewhere may explain it."""
     text = f"{len(cells.cells)} of {cells.total} cells measured again ({cells.numbers} numbers"
     if cells.worst or cells.moved:
         where = f", that of {cells.worst}, on another machine" if cells.worst else ""

@@ -162,7 +162,7 @@ def _rows(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _conformance(items: Mapping[str, str]) -> str:
-    """What ``icl conform`` says of a claim from elsewhere."""
+    """The answer of ``icl conform`` for a claim from elsewhere."""
     faults = [f"{item}: {fault}" for item, fault in items.items() if fault]
     return "; ".join([f"{len(items) - len(faults)} of {len(items)} items that need no run are met", *faults])
 

@@ -109,7 +109,7 @@ claim = Claim(
     sizes={
         "smoke": COMMON | {"step": (10, 100, 300), "updates": 300, "every": 10, "seed": 2},
         "small": COMMON | {"seed": tuple(range(96, 144))},
-        "medium": COMMON | {"seed": Seeds(96, block=12, first=0)},
+        "medium": COMMON | {"seed": Seeds(96, block=12)},
     },
     key=133,
     precision="float64",
