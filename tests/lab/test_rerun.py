@@ -131,6 +131,7 @@ def test_one_sign_or_factor_is_another_measurement(same, monkeypatch):
     comparison = measurements(monkeypatch, dataset(change), dataset(stored), dataset(again), same)
     assert (len(comparison.differs), len(comparison.moved)) == ((1, 0) if same else (0, 1))
     # Small changes: on the machine of the data ten units in the last place are told if all have one sign.
+    again = stored * (1 + 1e-5 * rng.normal(size=stored.shape))
     change = stored * (1 + 1e-6)
     comparison = measurements(monkeypatch, dataset(change), dataset(stored), dataset(again), same)
     assert len(comparison.differs) == same
