@@ -24,7 +24,6 @@ FEWEST_CELLS = 8
 """Cells of a claim at ``medium``: a kill loses little, and workers are busy."""
 UNFALSIFIED = {
     "asymptotics/context_length": "growth",
-    "descent/functional_gd": "beaten",
     "descent/one_layer_is_preconditioned_gd": "none_beats",
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
     "induction/landscape_predicts_dynamics": "free_rates",
