@@ -89,12 +89,12 @@ claim = Claim(
         "shuffled": Control(
             "the entries of every readout that is supplied are in a random order",
             measure={"shuffled": True},
-            axes={"intervention": (MORE, EQUAL, HELD, SHUFFLED), "seed": tuple(range(8))},
+            axes={"seed": (0, 1)},
         ),
         "equal_labels": Control(
-            "L = N in the first arm too",
+            "L = N in the first arm too: there is no curriculum, and no readout is supplied that it has trained",
             measure={"equal": True},
-            axes={"intervention": (MORE,), "seed": (0, 1, 2, 3)},
+            axes={"intervention": (MORE, EQUAL, HELD), "seed": (0, 1)},
         ),
     },
 )

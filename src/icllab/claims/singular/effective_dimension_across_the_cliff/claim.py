@@ -246,10 +246,10 @@ claim = Claim(
         "backwards": Control(
             "training runs backwards", measure={"backwards": True}, axes={"model": ("attention", "network 8")}
         ),
-        "forgotten": Control(
-            "a network is first after its jump, and then before",
-            measure={"forgotten": True},
-            axes={"model": ("network 16",), "seed": tuple(range(20))},
+        "after_the_jump": Control(
+            "every stage is the next one: the structure is there before it is looked for",
+            measure={"later": True},
+            axes={"model": ("network 8",), "seed": tuple(range(10))},
         ),
         "items": Control("items of the landscape are random", measure={"items": True}, axes={"model": ("landscape",)}),
         "wide": Control(

@@ -13,8 +13,6 @@ from icllab.claims.singular import _ranks as ranks
 from icllab.claims.singular._linear_attention import estimate_row
 from icllab.claims.singular.effective_dimension_across_the_cliff import divergences
 from icllab.claims.singular.effective_dimension_across_the_cliff.claim import (
-    AFTER,
-    BEFORE,
     FOOT,
     LATE,
     MODELS,
@@ -48,13 +46,13 @@ def measure(
     together=False,
     logits=False,
     backwards=False,
-    forgotten=False,
+    later=False,
     items=False,
     wide=False,
 ):
     """One cell; with both attentions ``formed`` at the start, all ranks ``together``, or ``logits`` as answers.
 
-    ``backwards``: stages in the reverse order; ``forgotten``: the first two exchanged; ``items``: random ones in the
+    ``backwards``: stages in the reverse order; ``later``: every stage is the next; ``items``: random ones in the
     landscape; ``wide``: a localization of 1.
     """
     shapes = {
@@ -87,8 +85,8 @@ def measure(
         checkpoints = model(point, seed, seed_key)
         if backwards:
             checkpoints = {max(checkpoints) - stage: values for stage, values in checkpoints.items()}
-        if forgotten:
-            checkpoints[BEFORE], checkpoints[AFTER] = checkpoints[AFTER], checkpoints[BEFORE]
+        if later:
+            checkpoints = {stage: checkpoints[min(stage + 1, LATE)] for stage in checkpoints}
         whole = {}
         for name, dims in shapes.items():
             rows = np.full([len(getattr(point, dim)) for dim in dims], np.nan)
