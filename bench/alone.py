@@ -1,20 +1,21 @@
-"""Are there data that miss one finding while all the others hold? Those for which none were found, one claim a line.
+"""Are there data that miss one finding while all the others hold? For each claim, the findings for which none is known.
 
-    .venv/bin/python bench/alone.py [--only TEXT] [--draws COUNT] [--longest SECONDS] [--seed SEED]
+    .venv/bin/python bench/alone.py [--only TEXT] [--numbers COUNT]
 
-The recorded data of each claim are changed in one measured variable, all of it or the part that a finding names, by a
-factor, a shift, another order, or what a control measured there; the check judges them. A finding that is never missed
-by itself follows from the others, as far as these changes tell: it says nothing of its own, and a person decides.
-Formulas of controls are tried too.
+The measured numbers of the recorded data are moved one by one, and it is noted what that does to each finding. A linear
+program then looks for the least move of all of them together that misses one finding and leaves the others, and the
+check judges the moved data. Formulas of controls are tried too. What is never missed by itself may follow from the
+other findings, and then says nothing of its own; or it is a count, or a line does not follow it: a person decides.
 """
 
 import argparse
+import itertools
+import math
 import sys
-import time
 import warnings
 
 import numpy as np
-import xarray as xr
+from scipy.optimize import linprog
 
 from icllab.core.errors import CellsMissing, IclError
 from icllab.lab import records, registry
@@ -22,145 +23,134 @@ from icllab.lab.checks import Outcome
 from icllab.lab.results import judge, predicted
 
 SEED = "seed"
+STEP = 0.01  # of a number's size, by which it is moved
+KEPT = 0.2  # of the margin of the other findings is kept
+FARTHEST = 30.0  # sizes of a number, the most that it is moved
+STRETCHES = (1.0, 1.5, 0.7, 2.5)
 
 
-def scaled(rng, values):
-    """The values times a number between a thirtieth and thirty."""
-    return values * np.exp(rng.uniform(-3.4, 3.4))
+def numbers(dataset, most):
+    """Names and coordinates of numbers, the same of all seeds; an axis of too many values is taken whole."""
+    names = [name for name, values in dataset.data_vars.items() if values.dtype.kind == "f"]
+    for name in names:
+        axes = [axis for axis in dataset[name].dims if axis != SEED]
+        while math.prod(dataset.sizes[axis] for axis in axes) > most / len(names):
+            axes.remove(max(axes, key=lambda axis: dataset.sizes[axis]))
+        for place in itertools.product(*(range(dataset.sizes[axis]) for axis in axes)):
+            yield name, {axis: [index] for axis, index in zip(axes, place, strict=True)}
 
 
-def shifted(rng, values):
-    """The values and a multiple of their spread, or of their size."""
-    size = np.nanstd(values) or np.nanmax(np.abs(values), initial=0.0) or 1.0
-    return values + size * rng.normal(0, 3)
+def moved(dataset, moves):
+    """The data with numbers moved, each by so many times its size."""
+    changed = {name: dataset[name].copy(deep=True) for name, _, _ in moves}
+    for name, place, by in moves:
+        values = np.asarray(dataset[name].isel(place))
+        size = float(np.nanmean(np.abs(values))) if np.isfinite(values).any() else 0.0
+        changed[name][place] = changed[name].isel(place) + by * (size or 1.0)
+    return dataset.assign(changed)
 
 
-def opposite(rng, values):
-    """The values on the other side of their mean, of zero, or of a half, where they are counts."""
-    return rng.choice([2 * np.nanmean(values), 0.0, np.nanmax(values) + np.nanmin(values)]) - values
-
-
-def constant(rng, values):
-    """One of the values everywhere."""
-    return np.full_like(values, rng.choice(values.ravel()))
-
-
-def ordered(rng, values):
-    """The values in another order along one of their axes."""
-    return rng.permuted(values, axis=int(rng.integers(values.ndim))) if values.ndim else values
-
-
-def spread(rng, values):
-    """The values with noise as large as they are."""
-    return values + np.nanmean(np.abs(values)) * rng.normal(0, 1, values.shape)
-
-
-CHANGES = (scaled, shifted, opposite, constant, ordered, spread)
-
-
-def part(rng, variable, finding):
-    """Indices of the coordinates that a finding names, and perhaps of one value of another axis."""
-    text = finding.id.partition("[")[2].removesuffix("]")
-    named = dict(item.split("=", 1) for item in text.split(",") if "=" in item)
-    indices = {}
-    for axis in variable.dims:
-        values = [f"{value:g}" if isinstance(value, float) else str(value) for value in variable[axis].values.tolist()]
-        if named.get(axis) in values and rng.random() < 0.7:
-            indices[axis] = [values.index(named[axis])]
-        elif axis != SEED and rng.random() < 0.3:
-            indices[axis] = [int(rng.integers(len(values)))]
-    return indices
-
-
-def planted(rng, dataset, controls, finding):
-    """The data with one variable changed in one part, perhaps to what a control measured there."""
-    names = [name for name, values in dataset.data_vars.items() if values.dtype.kind in "fiub"]
-    name = str(rng.choice(names))
-    values = dataset[name].copy(deep=True).astype(float)
-    here = part(rng, values, finding)
-    measured = [control[name] for control in controls if name in control]
-    if measured and rng.random() < 0.3:
-        other = measured[int(rng.integers(len(measured)))]
-        if set(other.dims) != set(values.dims):
-            return None
-        new = other.reindex_like(values).transpose(*values.dims).astype(float).isel(here)
-        values[here] = xr.where(new.isnull(), values.isel(here), new)
-    else:
-        values[here] = CHANGES[int(rng.integers(len(CHANGES)))](rng, np.asarray(values.isel(here)))
-    return dataset.assign({name: values})
-
-
-def outcomes(content, dataset):
-    """The outcomes of each finding on measured data; empty where the claim refuses these."""
+def findings(content, dataset):
+    """The findings of a claim on measured data, by their identifiers; none where it refuses these."""
     try:
-        return by_name(judge(content, predicted(content, dataset)))
+        return {finding.id: finding for finding in judge(content, predicted(content, dataset)).findings}
     except (IclError, ArithmeticError, ValueError, LookupError, TypeError):
         return {}
 
 
-def by_name(verdict):
-    """The outcomes of the elements of each finding, by the name that they share."""
-    rows = {}
-    for finding in verdict.findings:
-        rows.setdefault(finding.name, set()).add(finding.outcome)
-    return rows
+def missed(before, after):
+    """The names of findings that held and do not, and whether they fail."""
+    names = {}
+    for key, finding in before.items():
+        if finding.outcome is Outcome.HOLDS and (key not in after or after[key].outcome is not Outcome.HOLDS):
+            names[finding.name] = names.get(finding.name, False) or (
+                key in after and after[key].outcome is Outcome.FAILS
+            )
+    return names
 
 
-def alone(name, draws, longest, rng):
-    """Findings of a claim -> whether some data miss it alone, and whether they refute it; nothing without data."""
+def distance(finding):
+    """How far the measurement is from the prediction."""
+    return finding.measured - finding.predicted
+
+
+def least_moves(target, before, slopes):
+    """The moves that take one finding across its bound on either side, and leave those of other names inside."""
+    rows, bounds = [], []
+    for finding, slope in zip(before.values(), slopes, strict=True):
+        off, reach = distance(finding), finding.tolerance
+        if finding.outcome is not Outcome.HOLDS or finding.name == target.name or not np.isfinite(off):
+            continue
+        if abs(off) > reach:  # one-sided
+            kept = reach + KEPT * (abs(off) - reach)
+            rows.append(-np.sign(off) * slope)
+            bounds.append(abs(off) - kept)
+        else:
+            kept = reach - KEPT * (reach - abs(off))
+            rows += [slope, -slope]
+            bounds += [kept - off, kept + off]
+    slope = slopes[list(before).index(target.id)]
+    off, reach = distance(target), target.tolerance
+    sides = [-np.sign(off)] if abs(off) > reach else [-1.0, 1.0]
+    for side in sides:
+        across = 1.2 * reach + 1e-3 * abs(off) + 1e-9
+        matrix = np.array([*rows, -side * slope])
+        upper = np.array([*bounds, side * off - across])
+        found = linprog(
+            np.ones(2 * len(slope)), np.hstack([matrix, -matrix]), upper, bounds=(0.0, FARTHEST), method="highs"
+        )
+        if found.x is not None:
+            yield found.x[: len(slope)] - found.x[len(slope) :]
+
+
+def alone(name, most):
+    """Findings of a claim -> ``fails`` or ``undecided`` where some data miss it alone, or nothing."""
     content = registry.load(name)
     try:
         dataset = records.data(name)
     except CellsMissing:
         return {}
-    size = records.configuration(dataset)["size"]
-    base = judge(content, predicted(content, dataset))
-    before = by_name(base)
-    missed = dict.fromkeys((finding.name for finding in base.findings if finding.about == "claim"), "")
-    present = records.groups(name)
-    controls = [
-        records.data(name, size, control) for control in content.controls if records.group(size, control) in present
-    ]
+    before = findings(content, dataset)
+    words = {f.name: "" for f in before.values() if f.about == "claim" and f.outcome is Outcome.HOLDS}
 
     def note(after):
-        gone = [key for key in before if Outcome.FAILS in after.get(key, set()) and Outcome.FAILS not in before[key]]
-        worse = [key for key in before if not after.get(key, set(Outcome)) <= before[key]]
-        if len(worse) == 1 and worse[0] in missed:
-            missed[worse[0]] = "fails" if gone == worse else missed[worse[0]] or "undecided"
+        names = missed(before, after)
+        if len(names) == 1 and (only := next(iter(names))) in words and words[only] != "fails":
+            words[only] = "fails" if names[only] else "undecided"
 
     for control, world in content.controls.items():
         if not (world.simulated or world.axes):
-            note(outcomes(content.under(control), dataset))
-    until = time.process_time() + longest
-    for draw in range(draws):
-        left = [key for key, word in missed.items() if word != "fails"]
-        if not left or time.process_time() > until:
-            break
-        rows = [row for row in base.findings if row.name == left[draw % len(left)]]
-        changed = planted(rng, dataset, controls, rows[int(rng.integers(len(rows)))])
-        if changed is not None:
-            note(outcomes(content, changed))
-    return missed
+            note(findings(content.under(control), dataset))
+    places = list(numbers(dataset, most))
+    columns = []
+    for place in places:
+        after = findings(content, moved(dataset, [(*place, STEP)]))
+        note(after)
+        change = [distance(after[key]) - distance(before[key]) if key in after else np.nan for key in before]
+        columns.append(np.nan_to_num(np.array(change) / STEP, posinf=0.0, neginf=0.0))
+    slopes = np.array(columns).T if columns else np.zeros((len(before), 0))
+    for target in before.values():
+        if words.get(target.name, "fails") == "fails" or not np.any(slopes[list(before).index(target.id)]):
+            continue
+        for by in least_moves(target, before, slopes):
+            for stretch in STRETCHES:
+                moves = [(*place, stretch * size) for place, size in zip(places, by, strict=True) if size]
+                note(findings(content, moved(dataset, moves)))
+    return words
 
 
 def main():
-    """Print a line for each claim with findings that no data missed alone."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Print a line for each claim."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--only", default="", help="claims whose name has this text")
-    options.add_argument("--draws", type=int, default=400, help="changed data for each claim")
-    options.add_argument("--longest", type=float, default=60.0, help="processor seconds for each claim")
-    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--numbers", type=int, default=200, help="numbers of a claim that are moved, about")
     options = options.parse_args()
     warnings.simplefilter("ignore")
-    np.seterr(all="ignore")
     for name in registry.claims():
-        if options.only in name:
-            missed = alone(name, options.draws, options.longest, np.random.default_rng(options.seed))
-            words = {word: [key for key, w in missed.items() if w == word] for word in ("", "undecided")}
-            total = f"{sum(word == 'fails' for word in missed.values())} of {len(missed)} refuted alone"
-            print(
-                f"{name}: {total}; never missed alone: {words['']}; undecided at most: {words['undecided']}", flush=True
-            )
+        if options.only in name and (words := alone(name, options.numbers)):
+            known = sum(word == "fails" for word in words.values())
+            never, hardly = ([key for key, w in words.items() if w == word] for word in ("", "undecided"))
+            print(f"{name}: {known} of {len(words)} fail alone; never missed: {never}; undecided: {hardly}", flush=True)
 
 
 if __name__ == "__main__":
