@@ -25,9 +25,7 @@ FEWEST_CELLS = 8
 """Cells of a claim at ``medium``: a kill loses little, and workers are busy."""
 UNFALSIFIED = {
     "descent/which_algorithm": "further_off matched recognised ridge_falls",
-    "induction/what_the_curriculum_does": "first learned log_rank_held log_rank_removed log_rank_taught ratio_held",
     "language/function_vectors_or_induction": "spared",
-    "singular/effective_dimension_across_the_cliff": "coarse logits",
 }
 """Findings that no control of their claim falsifies yet. The list may only shrink."""
 UNREFUTED = {("language/function_vectors_or_induction", "copied")}
