@@ -21,6 +21,16 @@ def chains(terms, distance=None):
     )
 
 
+def test_chains_that_stay_apart_have_distances_that_say_so():
+    """The loss may agree between chains whose distances from the point do not."""
+    rng = np.random.default_rng(1)
+    terms, together = rng.normal(size=(4, 400, 1)), rng.normal(size=(4, 400)) ** 2 + 5
+    apart = statistics(chains(terms, np.float32(together + 4 * np.arange(4)[:, None])), np.ones(1), 10.0, FAR)
+    near = statistics(chains(terms, np.float32(together)), np.ones(1), 10.0, FAR)
+    assert apart["rhat"] == near["rhat"] < 1.02
+    assert near["distance_rhat"] < 1.02 < 1.5 < apart["distance_rhat"]
+
+
 def test_terms_sum_to_the_estimate():
     rng = np.random.default_rng(0)
     terms = rng.normal(size=(4, 400, 3)) @ np.diag([1, 2, 3]) + np.array([1, 2, 3])
@@ -39,6 +49,7 @@ def test_terms_sum_to_the_estimate():
     alone = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / 1600)
     assert 0.2 < np.mean(spread / alone) < 2
     assert found["baseline"] == 1
+    np.testing.assert_array_equal(found["term_baseline"][1], [0.5, 0.25, 0.25])
     _, trace = found["loss_trace"]
     np.testing.assert_allclose(trace, 1 + terms.sum(2), atol=1e-5)
     _, each = found["chain_estimate"]

@@ -88,6 +88,20 @@ def test_any_function_of_query_and_key(getkey):
     np.testing.assert_allclose(applied(attention, x, layout), wanted, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("layout", ["interleaved", "joined"])
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_a_window_shows_the_last_positions(layout, window, getkey):
+    """The position itself is the first of them; a key that is `window` positions back is not seen."""
+    attention = built(getkey(), window=window)
+    layout = LAYOUTS[layout].layout(4)
+    place = np.asarray(layout.place)
+    near = place[:, None] - place[: layout.visible.shape[1]] < window
+    near_layout = layout._replace(visible=layout.visible & near)
+    x = tokens(len(layout.visible))
+    expected = by_loops(attention, x, near_layout, WEIGHTINGS["softmax"], lambda q, k: DIM**-0.5 * q @ k)
+    np.testing.assert_allclose(applied(attention, x, layout), expected, rtol=1e-12, atol=1e-13)
+
+
 def test_the_scale_is_one_over_the_root_of_the_heads_dimension_unless_given(getkey):
     assert built(getkey()).scale == (WIDTH / HEADS) ** -0.5
     assert built(getkey(), dim=9).scale == 1 / 3
