@@ -56,10 +56,11 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("results")
 
 
-def require_models(claim):
-    """Skip a measurement of language models where ``make models`` has not brought them."""
-    if claim.startswith("language/") and not MODELS.is_dir():
-        pytest.skip(f"{claim}: needs the folder models, which `make models` brings")
+def require_models(claim, size="smoke"):
+    """Skip a measurement of language models where ``make models`` has not brought those of its size."""
+    missing = [name for name in registry.load(claim).grid(size).static.get("model", ()) if not (MODELS / name).is_dir()]
+    if missing:
+        pytest.skip(f"{claim}: needs {', '.join(str(MODELS / name) for name in missing)}, which `make models` brings")
 
 
 @functools.lru_cache(maxsize=8)
@@ -212,8 +213,8 @@ def test_the_figure_is_a_pure_function_of_the_results(claim, out):
 @pytest.mark.slow
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_small_measures_the_recorded_numbers(claim, tmp_path):
-    require_models(claim)
     size, _ = required(claim)
+    require_models(claim, size)
     icl.run(claim, size, out=tmp_path)
     measured, _ = read(Request(claim, size, out=str(tmp_path)), theory=False)
     assert records.differences(records.data(claim, size), records.reduced(registry.load(claim), measured)) == []
