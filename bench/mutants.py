@@ -1,6 +1,6 @@
 """Which plausible bugs the tests notice: one change at a time in each part of the library, and in every claim.
 
-    python bench/mutants.py [--count 300] [--seed 0] [--only TEXT] [--report FILE]
+    python bench/mutants.py [--count 300] [--seed 0] [--listed FILE] [--only TEXT] [--report FILE]
 
 The changes are those of ``mutations.py``. They are drawn by a rule: in each part functions and constants in a random
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
@@ -73,6 +73,22 @@ def drawn(count: int, seed: int) -> list[Mutant]:
     return chosen
 
 
+def listed(file: Path) -> list[Mutant]:
+    """The changes that a file of JSON lists: text that a source has once, and what is written there instead."""
+    chosen = []
+    for row in json.loads(file.read_text("utf-8")):
+        path, before = ROOT / row["file"], row["before"]
+        source = path.read_text("utf-8")
+        if source.count(before) != 1:
+            raise SystemExit(f"{file}: expected in {row['file']} once: {before}")
+        start = source.index(before)
+        line = source.count("\n", 0, start) + 1
+        tops = [node for node in ast.parse(source).body if node.lineno <= line <= (node.end_lineno or 0)]
+        where = getattr(tops[0], "name", path.stem)
+        chosen.append(Mutant(path, where, line, row["what"], start, start + len(before), before, row["after"]))
+    return chosen
+
+
 def part_of(file: Path) -> str:
     """The part that a file belongs to."""
     folder = file.relative_to(ROOT / "src/icllab").parts[0]
@@ -88,12 +104,12 @@ def nearest(mutant: Mutant) -> list[str]:
         claim = mutant.file.parent.name
         near = [path for path in tests if path.stem == f"test_{claim}" or claim in path.parent.parts]
     else:
-        own = f"test_{mutant.file.stem}"
+        own = ROOT / "tests" / mutant.file.relative_to(ROOT / "src/icllab").with_name(f"test_{mutant.file.stem}.py")
         tree = ast.parse(mutant.file.read_text("utf-8"))
         public = [node.name for node in tree.body if isinstance(node, FUNCTIONS) and not node.name.startswith("_")]
         first = re.compile(rf"\b{mutant.where}\b")
         others = re.compile(rf"\b({'|'.join([mutant.file.stem, *public])})\b")
-        counts = {path: (path.stem == own, len(first.findall(t)), len(others.findall(t))) for path, t in tests.items()}
+        counts = {path: (path == own, len(first.findall(t)), len(others.findall(t))) for path, t in tests.items()}
         near = sorted((path for path in tests if any(counts[path])), key=counts.__getitem__, reverse=True)[:NEAREST]
     return [str(path.relative_to(ROOT)) for path in near]
 
@@ -167,13 +183,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--listed", type=Path, help="a file of changes, as bench/invented_bugs.json, in place of a draw"
+    )
     parser.add_argument("--only", default="", help="text in the path of a file")
     parser.add_argument("--report", type=Path, help="a file of JSON lines; what it has already is not tried again")
     asked = parser.parse_args()
     report, known = asked.report, {}
     if report is not None and report.exists():
         known = {(one["file"], one["line"], one["after"]): one for one in map(json.loads, report.open())}
-    chosen = [one for one in drawn(asked.count, asked.seed) if asked.only in str(one.file)]
+    candidates = drawn(asked.count, asked.seed) if asked.listed is None else listed(asked.listed)
+    chosen = [one for one in candidates if asked.only in str(one.file)]
     print(f"{len(chosen)} changes, seed {asked.seed}; {machine.described('jax', 'pytest')}", flush=True)
     for name in IMPORTED:
         importlib.import_module(name)
