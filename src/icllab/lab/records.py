@@ -6,11 +6,12 @@ the data, and the verdict under every negative control. ``record.nc`` has the da
 (``small``, ``small@shuffled``), and ``smoke``, the golden numbers of the regression test.
 """
 
+import dataclasses
 import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
-from icllab.core.files import DamagedFile, disk_faults, parse_json, read_object, write_atomically
-from icllab.core.grid import Grid
+from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, read_object, write_atomically
+from icllab.core.grid import Grid, canonical
 from icllab.core.settings import GENERATOR
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab import registry, source_files, stated
@@ -91,6 +92,11 @@ def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
     if registry.is_foreign(claim, folder):
         return stated.content(path)
     return read_object(path, "restore it")
+
+
+def statement(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
+    """What the record says that the claim says; empty where there is none."""
+    return _content(claim, folder).get("claim", {})
 
 
 def groups(claim: str, folder: str | Path | None = None) -> list[str]:
@@ -186,13 +192,14 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
         folder: A folder with the user's claims.
 
     Raises:
-        InputError: The results are of another precision than the claim's, of other code than is here, or measured
-            with changes that are not committed; or too large, even reduced.
+        InputError: The results are of another grid or configuration than the size's, of other code than is here, or
+            measured with changes that are not committed; or too large, even reduced.
     """
     path = record_file(registry.file(claim.name, folder))
     _require_code(claim, dataset, folder)
-    if dataset.attrs.get("precision", claim.precision) != claim.precision:
-        raise expected("record", f"results in {claim.precision}, the claim's own precision", dataset.attrs["precision"])
+    if faults := list(size_faults(dataclasses.replace(claim, reduce=None), size, control, dataset)):
+        advice = f"`icl run {claim.name} --size {size} --fresh` without --set, --seeds and --precision measures them"
+        raise expected("record", f"results of {group(size, control)}", "; ".join(faults), advice)
     record = read(claim.name, folder)
     if control is not None and size not in record:
         raise expected("record", f"the claim at size {size} before its controls", control)
@@ -221,18 +228,45 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     return path
 
 
-def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
-    """Raise unless the code that measured is committed, and its ``measure.py`` is the one that is here.
+def size_faults(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset") -> Iterator[str]:
+    """Each way in which data are not those of a size, or of a control at that size: configuration, values of axes.
 
-    Results of version 0.3 do not state the latter.
+    The claim may be renamed. Its ``reduce`` may leave out axes and values, and number values anew.
     """
+    world, stated = claim.at(size).under(control), configuration(dataset)
+    asked = parse_json(json.dumps(world.configuration(size, control, stated["matmul_precision"])))
+    if changes := difference(stated, completed(asked) | {"claim": stated["claim"]}):
+        yield f"another configuration: {changes}"
+    grid = world.grid(size)
+    for axis, values in {**grid.static, **grid.traced}.items():
+        if axis not in dataset.dims:
+            if claim.reduce is None:
+                yield f"no axis {axis}"
+            continue
+        stored, of_size = set(map(canonical, dataset[axis].values)), set(values)
+        if stored != of_size and (claim.reduce is None or not (stored < of_size or len(stored) == len(of_size))):
+            yield f"{len(stored)} values of {axis} {_few(stored)} where the size has {len(of_size)} {_few(of_size)}"
+
+
+def _few(values: Iterable[Any]) -> str:
+    ordered = sorted(values)
+    return f"({', '.join(map(str, ordered[:3]))}{', ...' if len(ordered) > 3 else ''})"
+
+
+def measured_by_another(claim: Claim, dataset: "xr.Dataset", folder: Any) -> bool:
+    """Whether data state another ``measure.py`` than the one that is here; those of version 0.3 state none."""
+    here = source_files.measure_digest(claim, folder)
+    return any(digest not in ("", here) for digest in texts(dataset.attrs.get("measure_digest", "")))
+
+
+def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
+    """Raise unless the code that measured is committed, and its ``measure.py`` is the one that is here."""
     if "+changes" in dataset.attrs["git_commit"]:
         advice = "commit them, and measure again with --fresh"
         raise expected("record", "results of committed code", phrase(dataset.attrs["git_commit"]), advice)
-    here = source_files.measure_digest(claim, folder)
-    if any(digest not in ("", here) for digest in texts(dataset.attrs.get("measure_digest", ""))):
+    if measured_by_another(claim, dataset, folder):
         advice = "measure again with --fresh, or restore the file"
-        raise expected("record", f"results of the measure.py that is here ({here[:12]})", "those of another", advice)
+        raise expected("record", "results of the measure.py that is here", "those of another", advice)
 
 
 def texts(attribute: str) -> list[str]:
