@@ -253,17 +253,9 @@ STATIC: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
 # What the record says.
 
 
-def judged(claim: Claim, folder: Path | None, control: str | None = None) -> "tuple[str, Verdict]":
-    """The largest size with recorded data, and the verdict on them as the check gives it now."""
-    from icllab.lab.results import judge
-
-    dataset = records.predicted_data(claim.name, None, control, folder)
-    return str(records.configuration(dataset)["size"]), judge(claim.under(control), dataset)
-
-
 def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """Data of the claim's own VERSION, on which the check gives the recorded verdict, which is not ``fails``."""
-    size, verdict = judged(claim, folder)
+    size, verdict = records.judged(claim.name, folder=folder)
     entry = records.read(claim.name, folder)[size]
     outcome = verdict.outcome.value
     if entry["measure"] != claim.version:
@@ -289,7 +281,7 @@ def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
 
 def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """Under every control the check says ``fails``, and the recorded control is the one that the claim names."""
-    size, verdict = judged(claim, folder)
+    size, verdict = records.judged(claim.name, folder=folder)
     entries = records.read(claim.name, folder)[size]["controls"]
     for name, control in claim.controls.items():
         command = _recording(claim.name, folder, f" --size {size} --control {name}")
@@ -298,7 +290,7 @@ def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
             yield f"control {name} is not recorded: {command}"
         elif (control.simulated or control.axes) and entry.get("definition") != records.definition(control):
             yield f"control {name} was recorded with other arguments: {command}"
-        elif (outcome := judged(claim, folder, name)[1].outcome.value) != "fails":
+        elif (outcome := records.judged(claim.name, None, name, folder)[1].outcome.value) != "fails":
             yield f"control {name}: the check must say fails, it says {outcome}"
         elif control.simulated:
             from icllab.lab.results import judge, predicted
@@ -322,12 +314,12 @@ def _straw(verdict: "Verdict", under: "Verdict", *, axes: bool) -> Iterator[str]
 
 def unfalsified(claim: Claim, folder: Path | None) -> set[str]:
     """The findings that no recorded control falsifies."""
-    _, verdict = judged(claim, folder)
+    _, verdict = records.judged(claim.name, folder=folder)
     entries = records.read(claim.name, folder)
     names = {finding.name for finding in verdict.findings if finding.about == "claim"}
     for name in claim.controls:
         if any(name in entry.get("controls", {}) for entry in entries.values()):
-            _, under = judged(claim, folder, name)
+            _, under = records.judged(claim.name, None, name, folder)
             names -= {finding.name for finding in under.findings if finding.outcome.value == "fails"}
     return names
 
@@ -337,7 +329,7 @@ def falsification_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     if names := unfalsified(claim, folder):
         yield f"no control falsifies {', '.join(sorted(names))}: add a world in which it is false"
     sides: dict[str, list[tuple[float, float]]] = {}
-    for finding in judged(claim, folder)[1].findings:
+    for finding in records.judged(claim.name, folder=folder)[1].findings:
         two_sided = finding.about == "claim" and not re.search(" [<>] ", finding.what)
         if two_sided and abs(finding.measured - finding.predicted) <= finding.tolerance:
             sides.setdefault(finding.name, []).append((finding.tolerance, abs(finding.predicted)))

@@ -41,6 +41,8 @@ _ERRORS = ("_error", "_mcse")
 _COUNTED = "_warnings"
 _UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse it
 DIGITS = 6
+NOT_RECORDED = "not recorded"
+"""What stands for a verdict whose data are not in the record."""
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
 _ROUNDING = {"jaxlib": "jaxlib_version", "numpy": "numpy_version", "processor": "processor"}
 """What also decides how numbers are rounded; results of version 0.3 state none of it."""
@@ -125,7 +127,9 @@ def data(
     elsewhere = registry.is_foreign(claim, folder)
     entries = list(read(claim, folder)) if elsewhere else groups(claim, folder)  # its file is not opened here
     if size is None:
-        size = next((s for s in reversed(SIZES) if group(s, control) in entries and s != SIZES[0]), "small")
+        stated = list(read(claim, folder))
+        names = {s for s in SIZES[1:] if group(s, control) in entries} or {*stated} - {SIZES[0]} or {"small"}
+        size = max(names, key=SIZES.index)
     name = group(size, control)
     if name not in entries:
         under = f" under the control {control!r}" if control else ""
@@ -161,6 +165,19 @@ def predicted_data(
     if control is not None and not content.controls[control].simulated and not content.controls[control].axes:
         return predicted(world, data(claim, size, None, folder))
     return predicted(world, data(claim, size, control, folder))
+
+
+def judged(
+    claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
+) -> "tuple[str, Verdict]":
+    """The size, the largest with data unless one is named, and the verdict of the claim's check on recorded data."""
+    from icllab.lab.results import verdict_at
+
+    dataset = predicted_data(claim, size, control, folder)
+    judged_size = str(configuration(dataset)["size"])
+    larger = [s for s, entry in card(claim, folder).record.items() if entry["verdict"] is None and size is None]
+    notes = [f"{s} is {NOT_RECORDED}: the record states numbers of it and keeps no data" for s in larger]
+    return judged_size, verdict_at(registry.load(claim, folder).under(control), judged_size, dataset, notes)
 
 
 def configuration(dataset: "xr.Dataset") -> dict[str, Any]:
@@ -465,8 +482,9 @@ class Card:
         claim: ``subject/finding``; ``title``, ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
         controls: Name of a negative control -> its meaning.
         origin: The wheel, or ``added``, of a claim from elsewhere, whose record its author states; else empty.
-        record: Size -> entry of the claim's record with a verdict, from the smallest size on. Its ``"stale"`` says
-            whether ``measure.py`` has another ``VERSION`` since.
+        record: Size -> entry of the claim's record that is judged, from the smallest size on. Its verdict, and that of
+            a control, is None where the data are not in the record, whose numbers are stated only; its ``"stale"``
+            says whether ``measure.py`` has another ``VERSION`` since.
     """
 
     claim: str
@@ -491,18 +509,32 @@ class Card:
 
     @property
     def recorded(self) -> str | None:
-        """The largest size with a recorded verdict."""
-        return list(self.record)[-1] if self.record else None
+        """The largest size with a recorded verdict; where none has data, the largest with an entry."""
+        return max(self.record, key=lambda size: (bool(self.record[size]["verdict"]), SIZES.index(size)), default=None)
 
     @property
     def verdict(self) -> str | None:
-        """The verdict at that size."""
+        """The verdict at that size; None where it is not recorded."""
         return self.record[self.recorded]["verdict"] if self.recorded else None
 
     @property
     def stale(self) -> bool:
         """Whether the record at that size is stale."""
         return bool(self.recorded and self.record[self.recorded]["stale"])
+
+
+def _backed(entry: Mapping[str, Any], size: str, present: Iterable[str]) -> dict[str, Any]:
+    """An entry whose verdicts are None where their data are absent; a control by formula has those of its size."""
+
+    def backed(verdict: str, *names: str) -> str | None:
+        return verdict if set(names) & {*present} else None
+
+    controls = {
+        name: control
+        | {"verdict": backed(control["verdict"], group(size, name), *([] if "digest" in control else [size]))}
+        for name, control in entry["controls"].items()
+    }
+    return {**entry, "verdict": backed(entry["verdict"], size), "controls": controls}
 
 
 def card(claim: str, folder: str | Path | None = None) -> Card:
@@ -521,6 +553,10 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
     entries = {**references(), **parsed(statement["references"], "references")}
     for key in statement["sources"]:
         require_known(f"source of {claim}", key, entries)
+    if not elsewhere:
+        present = groups(claim, folder)
+    else:  # its file is not opened here
+        present = [*content] if record_file(registry.file(claim, folder)).with_suffix(".nc").is_file() else []
     return Card(
         claim,
         statement["sentence"],
@@ -529,7 +565,7 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
         tuple(statement["sizes"]),
         statement["controls"],
         {
-            size: content[size] | {"stale": content[size]["measure"] != version}
+            size: _backed(content[size], size, present) | {"stale": content[size]["measure"] != version}
             for size in SIZES
             if "verdict" in content.get(size, {})
         },
