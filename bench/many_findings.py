@@ -76,7 +76,8 @@ def main():
     options.add_argument("--claims", type=int, default=400)
     count = options.parse_args().claims
     print(
-        "| true claims: samples, seeds, numbers | fail | hold | fail, each alone | hold, each alone |\n|---|---|---|---|---|"
+        "| true claims: samples, seeds, numbers | fail | hold | fail, each alone | hold, each alone |"
+        "\n|---|---|---|---|---|"
     )
     for family in FAMILIES:
         for seeds in (8, 30):

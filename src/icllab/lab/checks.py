@@ -275,11 +275,13 @@ def _sides(error: float, freedom: float, skewness: float, sigmas: float) -> tupl
     r"""What a comparison allows an estimate to be off; and what it allows one of many numbers, of skewed samples.
 
     To first order in the skewness :math:`\lambda` of the estimate the quantile t of its deviation over its error moves
-    by :math:`\lambda(2t^2 + 1)/6`, outwards on the side where the truth is above an estimate that leans upwards.
+    by :math:`\lambda(2t^2 + 1)/6`, outwards on the side where the truth is above an estimate that leans upwards; of few
+    seeds, where the series does not converge, by 2t at most.
     """
     allowed, one = (reach(error, freedom, s) for s in (sigmas, comparing_sigmas()))
     skewed = error * skewness * (2 * (one / error) ** 2 + 1) / 6 if error > 0 else 0.0
-    return (allowed, allowed), (max(allowed, one + max(-skewed, 0.0)), max(allowed, one + max(skewed, 0.0)))
+    below, above = (min(max(s, 0.0), 2 * one) for s in (-skewed, skewed))
+    return (allowed, allowed), (max(allowed, one + below), max(allowed, one + above))
 
 
 def _findings(

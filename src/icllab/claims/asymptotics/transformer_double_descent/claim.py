@@ -109,5 +109,12 @@ claim = Claim(
         "small": {"dim": (4, 6, 8), "epochs": (16000,), "prompt_ratio": RATIOS, "seed": 20},
         "medium": {"dim": (4, 6, 8, 11), "epochs": (4000, 16000), "prompt_ratio": RATIOS, "seed": 12},
     },
-    controls={"everything": Control("every network is trained on the largest set of prompts", {"everything": True})},
+    controls={
+        "everything": Control("every network is trained on the largest set of prompts", {"everything": True}),
+        "one_size": Control(
+            "the network has six dimensions whatever d is: it can just fit as many prompts at every d",
+            {"size": 6},
+            axes={"dim": (4, 8), "seed": tuple(range(10))},
+        ),
+    },
 )

@@ -12,10 +12,14 @@ from icllab.tasks import FixedPrompts, LinearRegression
 VERSION = 1
 
 
-def measure(point, *, key, everything=False):
-    """Errors on fresh tasks and on the prompts of the set; ``everything``: all are trained on the largest set."""
-    dim, steps = point.dim, max(1, round(point.epochs * point.dim**2 / point.batch))
-    counts = np.array([max(1, round(ratio * dim**2)) for ratio in point.prompt_ratio])
+def measure(point, *, key, everything=False, size=None):
+    """Errors on fresh tasks and on the prompts of the set; ``everything``: all are trained on the largest set.
+
+    ``size``: dimension of inputs, and the d of the length of training; the prompts stay those of the cell's d.
+    """
+    dim = size or point.dim
+    steps = max(1, round(point.epochs * dim**2 / point.batch))
+    counts = np.array([max(1, round(ratio * point.dim**2)) for ratio in point.prompt_ratio])
 
     def of_seed(seed):
         of_set, of_weights, of_batches, of_test = jax.random.split(jax.random.fold_in(key, seed), 4)

@@ -246,6 +246,11 @@ claim = Claim(
         "backwards": Control(
             "training runs backwards", measure={"backwards": True}, axes={"model": ("attention", "network 8")}
         ),
+        "forgotten": Control(
+            "a network is first after its jump, and then before",
+            measure={"forgotten": True},
+            axes={"model": ("network 16",), "seed": tuple(range(20))},
+        ),
         "items": Control("items of the landscape are random", measure={"items": True}, axes={"model": ("landscape",)}),
         "wide": Control(
             "the posterior is so wide that the divergence is not quadratic",

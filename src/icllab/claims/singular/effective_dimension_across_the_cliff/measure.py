@@ -13,6 +13,8 @@ from icllab.claims.singular import _ranks as ranks
 from icllab.claims.singular._linear_attention import estimate_row
 from icllab.claims.singular.effective_dimension_across_the_cliff import divergences
 from icllab.claims.singular.effective_dimension_across_the_cliff.claim import (
+    AFTER,
+    BEFORE,
     FOOT,
     LATE,
     MODELS,
@@ -38,10 +40,22 @@ HEAD_RATE, HEAD_STEPS = 0.2, 600  # of descent on the prompts of a head
 sgd = functools.cache(optax.sgd)
 
 
-def measure(point, *, key, formed=0.0, together=False, logits=False, backwards=False, items=False, wide=False):
+def measure(
+    point,
+    *,
+    key,
+    formed=0.0,
+    together=False,
+    logits=False,
+    backwards=False,
+    forgotten=False,
+    items=False,
+    wide=False,
+):
     """One cell; with both attentions ``formed`` at the start, all ranks ``together``, or ``logits`` as answers.
 
-    ``backwards``: stages in the reverse order; ``items``: random ones in the landscape; ``wide``: a localization of 1.
+    ``backwards``: stages in the reverse order; ``forgotten``: the first two exchanged; ``items``: random ones in the
+    landscape; ``wide``: a localization of 1.
     """
     shapes = {
         "strengths": ("stage", "strength"),
@@ -73,6 +87,8 @@ def measure(point, *, key, formed=0.0, together=False, logits=False, backwards=F
         checkpoints = model(point, seed, seed_key)
         if backwards:
             checkpoints = {max(checkpoints) - stage: values for stage, values in checkpoints.items()}
+        if forgotten:
+            checkpoints[BEFORE], checkpoints[AFTER] = checkpoints[AFTER], checkpoints[BEFORE]
         whole = {}
         for name, dims in shapes.items():
             rows = np.full([len(getattr(point, dim)) for dim in dims], np.nan)
