@@ -378,18 +378,15 @@ class _TwoSeeds(Basis):
 
     key: int = 0
 
-    def grids(self, *control: Any) -> list[Grid]:
-        return [self._few(grid) for grid in super().grids(*control)]
-
-    def _few(self, grid: Grid) -> Grid:
+    def grids(self, control: str | None) -> list[Grid]:
+        grid = super().grids(control)[0]
         seeds = random.Random(self.key).sample(grid.traced[SEED], min(2, len(grid.traced[SEED])))
-        return replace(grid, traced={**grid.traced, SEED: tuple(seeds)})
+        return [replace(grid, traced={**grid.traced, SEED: tuple(seeds)})]
 
     def measured(self, control: str | None = None) -> "tuple[xr.Dataset, list[str]]":
         dataset, notes = super().measured(control)
-        seeds = {seed for grid in self.grids(*filter(None, [control])) for seed in grid.traced[SEED]}
         names = [name for name, values in dataset.data_vars.items() if SEED in values.dims]
-        return dataset[names].sel({SEED: sorted(seeds)}), notes
+        return dataset[names].sel({SEED: sorted(self.grids(control)[0].traced[SEED])}), notes
 
 
 def measured_again(claim: Claim, folder: Path, key: int) -> str | None:
