@@ -142,6 +142,16 @@ def test_the_check_gives_the_recorded_verdict_on_the_recorded_data(claim):
     assert_same_findings(entry["findings"], verdict)
 
 
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_recorded_data_are_of_the_size_and_the_measurement_that_they_name(claim):
+    content = registry.load(claim)
+    for group in records.groups(claim):
+        size, _, control = group.partition("@")
+        dataset = records.data(claim, size, control or None)
+        assert list(records.size_faults(content, size, control or None, dataset)) == []
+        assert not records.measured_by_another(content, dataset, None)
+
+
 def assert_same_findings(stated, verdict):
     """Every field of every finding is the record's, numbers to the digits that it states."""
     judged_again = [records.plain_finding(finding) for finding in verdict.findings]
