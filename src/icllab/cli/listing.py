@@ -79,6 +79,7 @@ def _row(card: records.Card, out: Path, version: int) -> dict[str, Any]:
             size: {"verdict": entry["verdict"], "stale": entry["stale"], "counts": counts(entry["findings"])}
             for size, entry in card.record.items()
         },
+        "not_recorded": list(card.without_data),
         "origin": card.origin or None,
         "results": _present(out, card.claim, [None, *card.controls], version) if out.is_dir() else [],
     }
@@ -134,11 +135,12 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _recorded(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The verdict of the record at its largest size, with that size, and its colour."""
+    """The verdict of the record at its largest size with data, with the sizes, and its colour."""
+    absent = ", ".join(f"{size} {records.NOT_RECORDED}" for size in row["not_recorded"])
     if not row["record"]:
-        return "none", "none", "dim"
+        return records.NOT_RECORDED if absent else "none", absent or "none", "dim"
     size, entry = list(row["record"].items())[-1]
-    return _spelled(entry), f"{_spelled(entry)} ({size})", STYLES[entry["verdict"]]
+    return _spelled(entry), ", ".join(filter(None, (f"{_spelled(entry)} ({size})", absent))), STYLES[entry["verdict"]]
 
 
 def _spelled(entry: Mapping[str, Any]) -> str:

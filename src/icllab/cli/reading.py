@@ -68,14 +68,9 @@ def _verdict(name: str, options: "Selection", record: bool) -> Report:
 
 def _record_verdict(name: str, options: "Selection") -> Report:
     """The verdict on the data of a claim's record."""
-    from icllab.lab.results import verdict_at
-
-    dataset = records.predicted_data(name, options.size, options.control, options.claims)
-    claim = registry.load(name, options.claims).under(options.control)
-    size = str(records.configuration(dataset)["size"])
-    verdict = verdict_at(claim, size, dataset)
+    size, verdict = records.verdict(name, options.size, options.control, options.claims)
     file = records.record_file(registry.claims(options.claims)[name]).with_suffix(".nc")
-    return _report(claim.sentence, size, options.control, verdict, [("results", file)])
+    return _report(registry.load(name, options.claims).sentence, size, options.control, verdict, [("results", file)])
 
 
 def _stated(name: str, options: "Selection", recorded: bool) -> Report:

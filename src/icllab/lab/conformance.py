@@ -5,8 +5,12 @@ imports of libraries and refuses connections of Python's sockets. What C code or
 """
 
 import ast
+import dataclasses
 import json
+import math
 import os
+import random
+import re
 import shlex
 import subprocess
 import sys
@@ -16,9 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.files import parse_json, source_text
-from icllab.lab import records, registry
+from icllab.core.grid import Grid
+from icllab.lab import records, registry, source_files
+from icllab.lab.basis import Basis
 from icllab.lab.claim import SIZES, Claim
 
 if TYPE_CHECKING:
@@ -33,6 +41,17 @@ SIMULATION = (*(f"icllab.{name}" for name in _RUN), "jax", "jaxlib", "equinox", 
 """What the side of the theory imports none of."""
 THEORY = ("icllab.theory",)
 """What the side of the measurement imports none of."""
+_HIDDEN = frozenset(
+    {"exec", "eval", "compile", "open", "fdopen", "read_text", "read_bytes", "run_path", "import_module", "runpy"}
+    | {"__import__", "__builtins__", "builtins", "importlib", "ctypes"}
+)
+_METHODS = frozenset({"eval", "compile"})  # of other objects, such as a lowered program of JAX
+REPEATED_SECONDS = 10.0
+"""Seconds by the record of a cell of ``small`` that is measured again."""
+REPEATED_SEEDS = 10
+"""Largest number of its seeds."""
+LARGEST_CHANGE = 100.0
+"""Factor by which a control may multiply everything that is measured."""
 _LONGEST = 600.0  # seconds that the process of the smoke may take
 
 
@@ -158,6 +177,8 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
         yield f"{file.name} is imported by claim.py and by measure.py"
     functions = {node.name for node in _tree(path).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     for file in sides["measure.py"]:
+        if names := sorted(_HIDDEN & {*_names(file)}):
+            yield f"{file.name} uses {', '.join(names)}, which may bring in what no import shows"
         for module, names in _imports(file):
             if _local(module, file) == path and (taken := sorted(functions.intersection(names or functions))):
                 yield f"{file.name} imports {', '.join(taken)} from claim.py"
@@ -196,6 +217,18 @@ def _imports(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield "." * node.level + (node.module or ""), tuple(alias.name for alias in node.names)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             yield "icllab", (node.attr,)
+
+
+def _names(file: Path) -> Iterator[str]:
+    """The names that a file reads or imports, and the attributes of modules that it imports."""
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield from {node.attr} - _METHODS
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (node.module or "",) if isinstance(node, ast.ImportFrom) else ()
+            yield from (part for alias in node.names for part in alias.name.split("."))
 
 
 def _local(module: str, file: Path) -> Path | None:
@@ -242,6 +275,52 @@ def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
         yield f"the check says {outcome} on the data of {size}, the record {entry['verdict']} or other findings"
     if not any(finding.about == "claim" for finding in verdict.findings):
         yield "the check has no finding"
+    if records.statement(claim.name, folder) != records.about(claim):
+        yield "the record states another sentence or other conditions than claim.py: record it again"
+    yield from data_faults(claim, folder, size)
+    for name in {finding.name for finding in verdict.findings if _BOUND.search(finding.what) is None}:
+        findings = [finding for finding in verdict.findings if finding.name == name and finding.outcome == "holds"]
+        scale = max((abs(finding.predicted) for finding in findings), default=0.0)
+        if scale and all(finding.tolerance > scale for finding in findings):
+            yield f"{name}: the tolerance is larger than the prediction itself, {scale:.3g}: zero would hold too"
+    if "small" in records.groups(claim.name, folder) and outcome != "fails":
+        yield from repeated_faults(claim, folder)
+
+
+_BOUND = re.compile(r" [<>] [-+.\dinfae]+(,|$)")
+
+
+def data_faults(claim: Claim, folder: Path | None, size: str, control: str | None = None) -> Iterator[str]:
+    """Recorded data are of the size that they name, and of the ``measure.py`` that is here."""
+    dataset = records.data(claim.name, size, control, folder)
+    place = records.group(size, control)
+    for fault in records.size_faults(claim, size, control, dataset):
+        yield f"the data of {place} are not of that size: {fault}"
+    here, stated = source_files.measure_digest(claim, folder), records.texts(dataset.attrs.get("measure_digest", ""))
+    if any(digest not in ("", here) for digest in stated):  # version 0.3 states none
+        yield f"the data of {place} were measured by another measure.py: measure and record them again"
+
+
+def repeated_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
+    """A random cell of ``small`` with a part of its seeds, measured again, has the recorded numbers."""
+    from icllab.lab.rerun import rerun
+
+    basis = _PartOfSeeds(claim.name, "small", None, None if folder is None else str(folder))
+    if float(records.read(claim.name, folder)["small"]["seconds"]) <= REPEATED_SECONDS * len(basis.cells()):
+        for line in rerun(basis, 1 / len(basis.cells()), random.SystemRandom().randrange(2**32)).differs:
+            yield f"measured again, {line}"
+
+
+class _PartOfSeeds(Basis):
+    """Recorded data, of which the first seeds are measured again, half of them where they are few."""
+
+    def grids(self) -> list[Grid]:
+        grid = self.claim.at(self.size).grid(self.size)
+        seeds = grid.traced.get("seed", ())
+        if grid.block or "seed" not in records.data(self.name, self.size, None, self.folder).dims:
+            return [grid]
+        part = seeds[: min(REPEATED_SEEDS, -(-len(seeds) // 2))]
+        return [dataclasses.replace(grid, traced={**grid.traced, "seed": part} if seeds else grid.traced)]
 
 
 def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
@@ -257,6 +336,31 @@ def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
             yield f"control {name} was recorded with other arguments: {command}"
         elif (outcome := judged(claim, folder, name)[1].outcome.value) != "fails":
             yield f"control {name}: the check must say fails, it says {outcome}"
+        elif control.simulated or control.axes:
+            yield from data_faults(claim, folder, size, name)
+            yield from (f"control {name}: {fault}" for fault in empty_world_faults(claim, folder, size, name))
+
+
+def empty_world_faults(claim: Claim, folder: Path | None, size: str, name: str) -> Iterator[str]:
+    """Under a control that only simulates, predictions stay, and the data do not all grow a hundredfold."""
+    control = claim.controls[name]
+    data = [records.data(claim.name, size, world, folder) for world in (None, name)]
+    scales = [
+        {n: float(abs(v).where(np.isfinite(v)).mean()) for n, v in d.items() if v.dtype.kind == "f"} for d in data
+    ]
+    growth = [scales[1].get(n, 0.0) / scale for n, scale in scales[0].items() if scale > records.ROUNDING]
+    if growth and min(growth) > LARGEST_CHANGE:
+        yield f"it multiplies everything that is measured by at least {min(growth):.3g}: any check would fail"
+    if control.theory is None and not control.axes:
+        before, under = (
+            {f.id: f.predicted for f in judged(claim, folder, world)[1].findings if f.about == "claim"}
+            for world in (None, name)
+        )
+        moved = sorted(
+            id for id in before.keys() & under.keys() if not math.isclose(before[id], under[id], rel_tol=1e-6)
+        )
+        if moved:
+            yield f"the prediction of {moved[0]} moves with the measured data"
 
 
 def unfalsified(claim: Claim, folder: Path | None) -> set[str]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
 from icllab.core.files import DamagedFile, disk_faults, parse_json, read_object, write_atomically
-from icllab.core.grid import Grid
+from icllab.core.grid import Grid, canonical
 from icllab.core.settings import GENERATOR
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab import registry, source_files, stated
@@ -40,6 +40,8 @@ _ERRORS = ("_error", "_mcse")
 _COUNTED = "_warnings"
 _UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse it
 DIGITS = 6
+NOT_RECORDED = "not recorded"
+NO_DATA = "since the record states a verdict and keeps no data"
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
 _ROUNDING = {"jaxlib": "jaxlib_version", "numpy": "numpy_version", "processor": "processor"}
 """What also decides how numbers are rounded; results of version 0.3 state none of it."""
@@ -81,6 +83,11 @@ def group(size: str, control: str | None = None) -> str:
 def read(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
     """Size -> entry; empty where nothing was recorded."""
     return {size: entry for size, entry in _content(claim, folder).items() if size in SIZES}
+
+
+def statement(claim: str, folder: str | Path | None = None) -> Any:
+    """What the record says of the claim, as :func:`about` has it; None where there is no record."""
+    return _content(claim, folder).get("claim")
 
 
 def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
@@ -157,6 +164,18 @@ def predicted_data(
     return predicted(world, data(claim, size, control, folder))
 
 
+def verdict(
+    claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
+) -> "tuple[str, Verdict]":
+    """The size, by default the largest with data, and the verdict of the claim's check on its recorded data."""
+    from icllab.lab.results import verdict_at
+
+    dataset = predicted_data(claim, size, control, folder)
+    notes = [f"{name}: {NOT_RECORDED}, {NO_DATA}" for name in card(claim, folder).without_data]
+    size = str(configuration(dataset)["size"])
+    return size, verdict_at(registry.load(claim, folder).under(control), size, dataset, notes)
+
+
 def configuration(dataset: "xr.Dataset") -> dict[str, Any]:
     """The configuration under which results were measured."""
     return completed(parse_json(dataset.attrs["configuration"], "configuration"))
@@ -193,6 +212,10 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     _require_code(claim, dataset, folder)
     if dataset.attrs.get("precision", claim.precision) != claim.precision:
         raise expected("record", f"results in {claim.precision}, the claim's own precision", dataset.attrs["precision"])
+    if faults := size_faults(claim, size, control, dataset):
+        raise expected(
+            "record", f"the cells of size {size}", "; ".join(faults), "`icl run --fresh` measures those alone"
+        )
     record = read(claim.name, folder)
     if control is not None and size not in record:
         raise expected("record", f"the claim at size {size} before its controls", control)
@@ -219,6 +242,30 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     _write_entries(claim, record, folder)
     judge_again(claim, folder)
     return path
+
+
+def size_faults(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset") -> list[str]:
+    """Each way in which results are not those of a size, under a control: other values, or cells without numbers.
+
+    Axes that the claim's ``reduce`` has removed are not compared.
+    """
+    world = claim.at(size).under(control)
+    grid, stored, faults = world.grid(size), configuration(dataset), []
+    axes: dict[str, Any] = {**grid.static, **grid.traced}
+    for name, value in {"size": size, "control": control, "key": claim.key}.items():
+        if stored.get(name) != value:
+            faults.append(f"{name} is {stored.get(name)!r} in the place of {value!r}")
+    for name in sorted({*world.fixed, *stored["fixed"]}):
+        if world.fixed.get(name) != stored["fixed"].get(name):
+            faults.append(f"{name} is {stored['fixed'].get(name)!r} in the place of {world.fixed.get(name)!r}")
+    for name, values in axes.items():
+        if name in dataset.coords and {*map(canonical, np.atleast_1d(dataset[name].values))} != {*values}:
+            faults.append(f"{name} has other values than the {len(values)} of the size")
+    cells = {*grid.static, "seed"}
+    parts = [v.isnull() for v in dataset.data_vars.values() if {*grid.static} <= {*v.dims}]
+    if parts and (count := int(math.prod(part.all([*{*part.dims} - cells]) for part in parts).sum())):
+        faults.append(f"{count} of its cells or seeds have no number")
+    return faults
 
 
 def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
@@ -431,8 +478,9 @@ class Card:
         claim: ``subject/finding``; ``title``, ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
         controls: Name of a negative control -> its meaning.
         origin: The wheel, or ``added``, of a claim from elsewhere, whose record its author states; else empty.
-        record: Size -> entry of the claim's record with a verdict, from the smallest size on. Its ``"stale"`` says
-            whether ``measure.py`` has another ``VERSION`` since.
+        record: Size -> entry of the claim's record with a verdict and its data, from the smallest size on. Its
+            ``"stale"`` says whether ``measure.py`` has another ``VERSION`` since.
+        without_data: Sizes for which the record states a verdict and keeps no data: they count as not recorded.
     """
 
     claim: str
@@ -444,6 +492,7 @@ class Card:
     record: Mapping[str, Mapping[str, Any]]
     title: str = ""
     origin: str = ""
+    without_data: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -457,7 +506,7 @@ class Card:
 
     @property
     def recorded(self) -> str | None:
-        """The largest size with a recorded verdict."""
+        """The largest size with a recorded verdict and its data."""
         return list(self.record)[-1] if self.record else None
 
     @property
@@ -487,6 +536,10 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
     entries = {**references(), **parsed(statement["references"], "references")}
     for key in statement["sources"]:
         require_known(f"source of {claim}", key, entries)
+    sizes = [size for size in SIZES if "verdict" in content.get(size, {})]
+    file = record_file(registry.file(claim, folder)).with_suffix(".nc")
+    # The file of a claim from elsewhere is opened by a child process alone.
+    present = [size for size in sizes if (file.is_file() if elsewhere else group(size) in groups(claim, folder))]
     return Card(
         claim,
         statement["sentence"],
@@ -494,11 +547,8 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
         tuple(entries[key] for key in statement["sources"]),
         tuple(statement["sizes"]),
         statement["controls"],
-        {
-            size: content[size] | {"stale": content[size]["measure"] != version}
-            for size in SIZES
-            if "verdict" in content.get(size, {})
-        },
+        {size: content[size] | {"stale": content[size]["measure"] != version} for size in present},
         statement.get("title", ""),
         registry.foreign()[0][claim].origin if elsewhere else "",
+        tuple(size for size in sizes if size not in present),
     )

@@ -404,11 +404,22 @@ def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
     """A measured Dataset with the claim's theory, and with symbol, meaning and unit of every axis and quantity."""
-    dataset = dataset.copy() if claim.theory is None else claim.theory(dataset.copy())
+    if claim.theory is not None:
+        dataset = claim.theory(without_control(dataset)).assign_attrs(dataset.attrs)
+    dataset = dataset.copy()
     for name in dataset.variables:
         row = claim.vocabulary.row(str(name))
         dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
     return dataset.assign_attrs(names=json.dumps(claim.vocabulary.described()))
+
+
+def without_control(dataset: xr.Dataset) -> xr.Dataset:
+    """A copy of a Dataset whose attributes do not name its control: theory and check judge by the numbers alone."""
+    configuration = dataset.attrs.get("configuration")
+    if configuration is None:
+        return dataset.copy()
+    stated = {**parse_json(configuration, "configuration"), "control": None}
+    return dataset.copy().drop_encoding().assign_attrs(configuration=json.dumps(stated, sort_keys=True))
 
 
 def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
@@ -425,7 +436,7 @@ def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdi
     """The verdict of a claim's check on a Dataset; a check that raises is a fault of the claim's file."""
     assert claim.check is not None  # the registry has set it
     try:
-        return Verdict(claim.name, tuple(claim.check(dataset)), tuple(notes))
+        return Verdict(claim.name, tuple(claim.check(without_control(dataset))), tuple(notes))
     except IclError:
         raise
     except Exception as error:

@@ -13,7 +13,7 @@ from icllab.core.sources import Reference
 from icllab.lab import registry
 from icllab.lab.claim import SIZES
 from icllab.lab.outcomes import Outcome, counts, worded
-from icllab.lab.records import Card
+from icllab.lab.records import NO_DATA, NOT_RECORDED, Card
 from icllab.page import sentences
 from icllab.page.markup import Html, joined, table, tag
 
@@ -72,7 +72,7 @@ class Picture:
 
 def from_record(card: Card) -> list[Evidence]:
     """The entries of a claim's record, the smallest size first."""
-    return [
+    entries = [
         Evidence(
             size=size,
             verdict=entry["verdict"],
@@ -84,6 +84,8 @@ def from_record(card: Card) -> list[Evidence]:
         )
         for size, entry in card.record.items()
     ]
+    entries += [Evidence(size=size, notes=[f"{NOT_RECORDED}, {NO_DATA}"]) for size in card.without_data]
+    return sorted(entries, key=lambda run: SIZES.index(run.size))
 
 
 def origin(commit: str, date: str, machine: str, seconds: float) -> list[str]:
@@ -95,9 +97,12 @@ def origin(commit: str, date: str, machine: str, seconds: float) -> list[str]:
 
 
 def standing(runs: Iterable[Evidence]) -> Evidence | None:
-    """The run behind the badge of a claim: the largest judged one, on this machine if there is any."""
-    candidates = [run for run in runs if run.control is None and run.verdict is not None]
-    return max(candidates, key=lambda run: (run.local, SIZES.index(run.size)), default=None)
+    """The run behind the badge of a claim: the largest judged one, on this machine if there is any.
+
+    Without one, the largest size that is not recorded.
+    """
+    candidates = [run for run in runs if run.control is None and (run.verdict is not None or not run.local)]
+    return max(candidates, key=lambda run: (bool(run.verdict), run.local, SIZES.index(run.size)), default=None)
 
 
 def badge(verdict: str | None, stale: bool = False, *, control: bool = False, missing: str = NOT_RUN) -> Html:
@@ -119,11 +124,13 @@ def standing_badge(run: Evidence | None) -> Html:
     """The badge of a claim, with the size and place of the run behind it."""
     if run is None:
         return badge(None)
-    label = tag("span", f"{run.size}, {_place(run)}", class_="where")
-    return joined(badge(run.verdict, run.stale), " ", label)
+    label = tag("span", ", ".join([run.size, *filter(None, [_place(run)])]), class_="where")
+    return joined(badge(run.verdict, run.stale, missing=NOT_RECORDED), " ", label)
 
 
 def _place(run: Evidence) -> str:
+    if not run.local and run.verdict is None:
+        return ""
     return "run here" if run.local else "recorded by its author" if run.by_author else "recorded"
 
 
@@ -242,8 +249,10 @@ def _evidence(run: Evidence, symbols: Mapping[str, Quantity], expand: bool) -> H
         parts.append(tag("p", *links, class_="links"))
     if run.command:
         parts.append(console(run.command))
-    verdict = badge(run.verdict, run.stale, control=run.control is not None, missing=NOT_JUDGED)
-    summary = tag("summary", verdict, f" at size {run.size}{control}, {_place(run)}: {worded(counts(run.findings))}")
+    missing = NOT_JUDGED if run.local else NOT_RECORDED
+    verdict = badge(run.verdict, run.stale, control=run.control is not None, missing=missing)
+    details = f", {place}: {worded(counts(run.findings))}" if (place := _place(run)) else ""
+    summary = tag("summary", verdict, f" at size {run.size}{control}{details}")
     return tag("details", summary, *parts, open=expand)
 
 
