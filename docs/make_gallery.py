@@ -15,7 +15,8 @@ from icllab.lab import cost, records, registry
 from icllab.lab.claim import SIZES
 from icllab.lab.job import Request
 from icllab.lab.records import Card
-from icllab.page.cards import VERDICTS, Evidence, Picture, alternative_text, card_html, from_record, standing_badge
+from icllab.page.cards import VERDICTS, Picture, alternative_text, card_html, from_record, standing_badge
+from icllab.page.cards import standing as run_behind_badge
 
 HERE = Path(__file__).parent
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|$~&@^]")
@@ -32,10 +33,8 @@ def slug(title: str) -> str:
 
 
 def badge(card: Card) -> str:
-    """The verdict of a claim's record at its largest size, as HTML."""
-    if card.recorded is None:
-        return standing_badge(None)
-    return standing_badge(Evidence(size=card.recorded, verdict=card.verdict, stale=card.stale))
+    """The verdict of a claim's record at its largest size with data, as HTML."""
+    return standing_badge(run_behind_badge(from_record(card)))
 
 
 def command(card: Card) -> str:
