@@ -10,7 +10,6 @@ import json
 import math
 import os
 import random
-import re
 import shlex
 import subprocess
 import sys
@@ -278,16 +277,14 @@ def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     if records.statement(claim.name, folder) != records.about(claim):
         yield "the record states another sentence or other conditions than claim.py: record it again"
     yield from data_faults(claim, folder, size)
-    for name in {finding.name for finding in verdict.findings if _BOUND.search(finding.what) is None}:
-        findings = [finding for finding in verdict.findings if finding.name == name and finding.outcome == "holds"]
-        scale = max((abs(finding.predicted) for finding in findings), default=0.0)
-        if scale and all(finding.tolerance > scale for finding in findings):
-            yield f"{name}: the tolerance is larger than the prediction itself, {scale:.3g}: zero would hold too"
+    holding = [finding for finding in verdict.findings if finding.outcome == "holds" and finding.predicted]
+    for name in dict.fromkeys(finding.name for finding in holding):
+        rows = [finding for finding in holding if finding.name == name]
+        # Of a bound that holds, the estimate is farther than the tolerance.
+        if all(max(abs(f.measured - f.predicted), abs(f.predicted)) < f.tolerance for f in rows):
+            yield f"{name}: the tolerance is larger than the prediction itself: zero would hold too"
     if "small" in records.groups(claim.name, folder) and outcome != "fails":
         yield from repeated_faults(claim, folder)
-
-
-_BOUND = re.compile(r" [<>] [-+.\dinfae]+(,|$)")
 
 
 def data_faults(claim: Claim, folder: Path | None, size: str, control: str | None = None) -> Iterator[str]:
