@@ -1,10 +1,11 @@
 """Fill in what records lack: golden numbers, data at ``small``, and data of every control. Resumable, cheapest first.
 
     .venv/bin/python bench/records.py [--only TEXT] [--size SIZE] [--control NAME] [--out DIR] [--longest SECONDS]
-                                      [--again]
+                                      [--golden] [--again]
 
 An entry of another ``VERSION``, or of a control that measures something else, is measured anew. With ``--out`` the
 cells are kept, and those that ``icl run`` left in that directory, on another machine perhaps, are taken. With
+``--golden`` the golden numbers are measured anew, as all are in one run where the platform changes. With
 ``--again`` nothing is measured: the data that are there are judged by the checks as they are now.
 """
 
@@ -54,6 +55,7 @@ def main():
     options.add_argument("--control", help="this control alone")
     options.add_argument("--out", help="where cells are kept, and taken from")
     options.add_argument("--longest", type=float, default=math.inf, help="seconds of a run that is repeated")
+    options.add_argument("--golden", action="store_true", help="measure the golden numbers anew, and nothing else")
     options.add_argument("--again", action="store_true", help="judge what is recorded; measure nothing")
     options = options.parse_args()
     compile_quickly()
@@ -65,7 +67,7 @@ def main():
         if options.again:
             records.judge_again(registry.load(name))
             continue
-        for size, control in list(missing(name, options.size)):
+        for size, control in [(SIZES[0], None)] if options.golden else list(missing(name, options.size)):
             if options.control not in (None, control):
                 continue
             try:

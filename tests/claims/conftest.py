@@ -3,6 +3,14 @@
 import pytest
 
 
+def pytest_terminal_summary(terminalreporter):
+    """How many claims had their golden numbers judged to rounding: on another platform none are."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    strict = [value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "strict"]
+    if strict:
+        terminalreporter.write_line(f"golden numbers of {sum(strict)} of {len(strict)} claims were judged strictly")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """With ``--dist loadgroup`` all smokes of one claim go to one worker, which has its results and its programs."""

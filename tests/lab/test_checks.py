@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from icllab.lab import checks
+from icllab.lab import checks, intervals
 from icllab.lab.checks import Finding, Outcome, Verdict, worst
+from icllab.lab.claim import Claim, Control
 from icllab.lab.estimates import Estimate, geometric_mean, mean
+from icllab.lab.results import judge
 
 HOLDS, FAILS, UNDECIDED = Outcome.HOLDS, Outcome.FAILS, Outcome.UNDECIDED
 
@@ -227,3 +229,117 @@ def test_findings_that_are_withheld_are_undecided():
         ("b", UNDECIDED, "train longer"),
     ]
     assert Verdict("room/finding", tuple(found)).outcome is UNDECIDED
+
+
+def zeros(dataset):
+    """The check of a claim that every mean is zero."""
+    return checks.agrees("zero", "mean", mean(dataset["x"]), 0.0, largest_error=1.0)
+
+
+PLANTED = Claim(
+    sentence="Every mean is zero.",
+    sources=("Lu24",),
+    quantities=("icl_error",),
+    static=("tau",),
+    sizes={},
+    controls={"off": Control("one mean is off", measure={"off": 1.0})},
+    check=zeros,
+    name="planted/zero",
+)
+
+
+def verdicts(samples):
+    """The verdict of a claim on samples, seeds last, and whether one of its numbers alone would fail."""
+    dataset = xr.Dataset({"x": (("tau", "seed"), samples)}, {"tau": np.arange(len(samples))})
+    return judge(PLANTED, dataset).outcome, worst(finding.outcome for finding in zeros(dataset))
+
+
+DRAWS = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "skewed": lambda rng, shape: (rng.gamma(4.0, size=shape) - 4.0) / 2.0,
+    "skewed the other way": lambda rng, shape: (4.0 - rng.gamma(4.0, size=shape)) / 2.0,
+}
+
+
+@pytest.mark.parametrize("family", DRAWS)
+@pytest.mark.parametrize("numbers", [1, 10, 100])
+def test_a_true_claim_seldom_fails_however_many_numbers_it_has(family, numbers):
+    """In 5 % of keys at most: of a hundred numbers, each judged alone, one fails in a quarter of them or more."""
+    rng, keys = np.random.default_rng(numbers), 40 if numbers == 100 else 60
+    outcomes = [verdicts(DRAWS[family](rng, (numbers, 10))) for _ in range(keys)]
+    assert sum(verdict is FAILS for verdict, _ in outcomes) <= 7  # more are one in fifty where 5 % fail
+    if numbers == 100:
+        assert sum(alone is FAILS for _, alone in outcomes) >= 4
+
+
+@pytest.mark.parametrize(("numbers", "off"), [(1, 6.0), (18, 6.0), (100, 10.0), (400, 12.0)])
+def test_one_wrong_number_of_many_fails_the_claim(numbers, off):
+    rng = np.random.default_rng(numbers)
+    samples = rng.normal(size=(numbers, 30))
+    samples[-1] += off / math.sqrt(30)
+    assert verdicts(samples)[0] is FAILS
+
+
+def test_many_numbers_that_are_all_a_little_off_fail_the_claim():
+    samples = np.random.default_rng(0).normal(size=(400, 30)) + 3.0 / math.sqrt(30)
+    assert verdicts(samples)[0] is FAILS
+
+
+def test_eighteen_numbers_are_judged_as_one():
+    """Three standard errors of eighteen numbers leave 4.8 %: only more widen what is allowed."""
+    limits = []
+    for numbers in (1, 18, 19, 400):
+        with intervals.comparisons(numbers):
+            limits.append(intervals.comparing_sigmas())
+    assert limits == pytest.approx([1.96, 2.9913, 3.0078, 3.8361], abs=1e-3)
+    for numbers in (1, 18):
+        with intervals.comparisons(numbers):
+            assert only(checks.agrees("a", "x", Estimate(2.99, 1.0), 0.0, largest_error=9.0)).outcome is HOLDS
+            assert only(checks.agrees("a", "x", Estimate(3.01, 1.0), 0.0, largest_error=9.0)).outcome is FAILS
+
+
+def test_many_numbers_widen_what_fails_and_not_what_holds():
+    """Of four hundred, 3.5 standard errors are no failure; a bound still has to be passed by three to hold."""
+    with intervals.comparisons(400):
+        assert only(checks.above("a", "x", Estimate(3.1, 1.0))).outcome is HOLDS
+        assert only(checks.above("a", "x", Estimate(-3.5, 1.0))).outcome is UNDECIDED
+        assert only(checks.above("a", "x", Estimate(-3.9, 1.0))).outcome is FAILS
+        assert only(checks.near("a", "x", Estimate(4.5, 1.0), 0.0, margin=1.0)).outcome is UNDECIDED
+        assert only(checks.near("a", "x", Estimate(4.9, 1.0), 0.0, margin=1.0)).outcome is FAILS
+        within = only(checks.agrees("a", "x", Estimate(3.5, 1.0), 0.0, largest_error=1.2))
+        assert (within.outcome, within.tolerance) == (HOLDS, pytest.approx(3.6))
+        beyond = only(checks.agrees("a", "x", Estimate(3.5, 1.0), 0.0, largest_error=1.1))
+        assert (beyond.outcome, beyond.tolerance) == (UNDECIDED, 3.0)
+        assert only(checks.agrees("a", "x", Estimate(3.9, 1.0), 0.0, largest_error=9.0)).outcome is FAILS
+
+
+def test_skewed_samples_widen_the_side_on_which_they_err():
+    """An estimate that leans upwards is more often far below the truth than above it; of one number by less than 3."""
+    skewed, turned = Estimate(0.0, 1.0, skewness=0.5), Estimate(0.0, 1.0, skewness=-0.5)
+    assert only(checks.agrees("a", "x", skewed, 3.1, largest_error=9.0)).outcome is FAILS
+    with intervals.comparisons(18):  # 2.9913 + .5 (2 2.9913^2 + 1)/6 = 4.566
+        assert only(checks.agrees("a", "x", skewed, 4.5, largest_error=9.0)).outcome is HOLDS
+        assert only(checks.agrees("a", "x", skewed, 4.6, largest_error=9.0)).outcome is FAILS
+        assert only(checks.agrees("a", "x", skewed, -3.1, largest_error=9.0)).outcome is FAILS
+        assert only(checks.agrees("a", "x", turned, 3.1, largest_error=9.0)).outcome is FAILS
+        assert only(checks.agrees("a", "x", turned, -4.5, largest_error=9.0)).outcome is HOLDS
+        assert only(checks.below("a", "x", turned, -4.5)).outcome is UNDECIDED
+        assert only(checks.below("a", "x", turned, -4.6)).outcome is FAILS
+    with intervals.comparisons(1000):  # the other side is never nearer than without skewness: 4.0556
+        assert only(checks.agrees("a", "x", skewed, -4.0, largest_error=9.0)).outcome is HOLDS
+        assert only(checks.agrees("a", "x", turned, 4.0, largest_error=9.0)).outcome is HOLDS
+
+
+def test_medians_and_fractions_of_many_have_farther_limits():
+    samples = xr.DataArray(np.arange(1.0, 31.0), dims=("seed",))
+    times, share = intervals.median(samples), intervals.fraction(samples > 4)
+    with intervals.comparisons(1000):
+        far_times, far_share = intervals.median(samples), intervals.fraction(samples > 4)
+    for near, far in ((times, far_times), (share, far_share)):
+        assert float(near.lowest) == float(near.low) == float(far.low) > float(far.lowest)
+        assert float(near.highest) == float(near.high) == float(far.high) < float(far.highest)
+    bound = (float(share.high) + float(far_share.highest)) / 2
+    assert only(checks.above("a", "x", share, bound)).outcome is FAILS
+    assert only(checks.above("a", "x", far_share, bound)).outcome is UNDECIDED
+    ratio = far_times / far_times
+    assert float(ratio.lowest) == float(far_times.lowest) / float(far_times.highest)

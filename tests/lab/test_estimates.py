@@ -142,3 +142,55 @@ def test_a_weighted_sum_is_that_of_independent_estimates():
     assert float(slope.error) == pytest.approx(math.sqrt(squares.sum()))
     assert float(slope.freedom) == pytest.approx(squares.sum() ** 2 / (squares**2 / 4).sum())
     assert np.isnan(Estimate(found.value, np.nan).combined(weights, "tau").error)
+
+
+@pytest.mark.parametrize(("shape", "count"), [(4.0, 8), (1.0, 8), (4.0, 30)])
+def test_the_skewness_of_a_mean_is_that_of_repeated_measurements(shape, count):
+    """Gamma samples have the skewness 2/sqrt(shape), and their mean that over sqrt(count); 8 samples do not tell it."""
+    rng = np.random.default_rng(2)
+    x = xr.DataArray(rng.gamma(shape, size=(400, count)) * np.exp(rng.normal(size=(400, 1))), dims=("tau", "seed"))
+    a = estimates.mean(x)
+    expected = 2 / math.sqrt(shape * count)
+    np.testing.assert_allclose(a.skewness, expected, rtol=0.15)
+    np.testing.assert_allclose(estimates.mean(-x).skewness, -a.skewness)
+    normal = xr.DataArray(rng.normal(size=(400, count)), dims=("tau", "seed"))
+    np.testing.assert_allclose(estimates.mean(normal).skewness, 0.0, atol=0.05 * expected + 0.02)
+
+
+def test_few_samples_of_no_skewness_state_none():
+    rng = np.random.default_rng(3)
+    stated = [
+        float(estimates.mean(xr.DataArray(rng.normal(size=10), dims=("seed",))).skewness) * math.sqrt(10)
+        for _ in range(200)
+    ]
+    assert np.mean(np.array(stated) == 0.0) > 0.6
+    assert abs(np.mean(stated)) < 0.15
+
+
+def test_skewness_of_combinations_is_that_of_repeated_measurements():
+    """Third cumulants add with the cubes of coefficients: against 400,000 measurements of two skewed estimates."""
+    rng = np.random.default_rng(4)
+    k = 4.0
+    one, other = (5.0 + s * (rng.gamma(k, size=400_000) - k) / math.sqrt(k) for s in (0.2, 0.1))
+    a, b = Estimate(5.0, 0.2, skewness=1.0), Estimate(5.0, 0.1, skewness=1.0)
+
+    def skewness(x):
+        return float(((x - x.mean()) ** 3).mean() / x.std() ** 3)
+
+    for estimate, repeated in ((a - b, one - other), (a + b, one + other), (b - a, other - one)):
+        assert float(estimate.skewness) == pytest.approx(skewness(repeated), abs=0.03)
+    small = Estimate(100.0, 0.2, skewness=1.0), Estimate(-100.0, 0.1, skewness=1.0)  # to first order
+    repeated = one + 95.0, other - 105.0
+    assert float((small[0] / small[1]).skewness) == pytest.approx(skewness(repeated[0] / repeated[1]), abs=0.03)
+    assert float(small[0].log().skewness) == pytest.approx(skewness(np.log(repeated[0])), abs=0.03)
+    assert float((small[0] / 2.0).skewness) == pytest.approx(1.0)
+    assert float((small[0] / -2.0).skewness) == pytest.approx(-1.0)
+    both = Estimate(xr.DataArray([5.0, 5.0], dims=("tau",)), xr.DataArray([0.2, 0.1], dims=("tau",)), skewness=1.0)
+    weights = xr.DataArray([1.0, -3.0], dims=("tau",))
+    assert float(both.combined(weights, "tau").skewness) == pytest.approx(skewness(one - 3 * other), abs=0.03)
+    assert float(both.sel(tau=1).skewness) == 1.0
+
+
+def test_means_of_single_and_of_constant_samples_state_no_skewness():
+    x = xr.DataArray([[1.0, 1.0, 1.0], [2.0, np.nan, np.nan]], dims=("tau", "seed"))
+    assert (estimates.mean(x).skewness == 0).all()

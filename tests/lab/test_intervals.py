@@ -116,7 +116,7 @@ def test_checks_compare_the_limit_on_the_side_of_the_bound():
     ]:
         (finding,) = check("m", "median", interval, bound)
         assert finding.outcome is outcome, (check, bound)
-    skew = intervals.Interval(*(xr.DataArray(v) for v in (1.0, 0.8, 3.0)))
+    skew = intervals.Interval(*(xr.DataArray(v) for v in (1.0, 0.8, 3.0, 0.8, 3.0)))
     for target, margin, outcome in [
         (1.0, 2.1, "holds"),
         (2.0, 1.3, "holds"),

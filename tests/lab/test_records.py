@@ -14,7 +14,7 @@ import icllab as icl
 from icllab.cli import main
 from icllab.core.errors import CellsMissing, InputError
 from icllab.core.files import DamagedFile
-from icllab.lab import records, registry
+from icllab.lab import provenance, records, registry
 from icllab.lab.checks import Finding, Outcome
 from icllab.lab.results import predicted
 
@@ -272,6 +272,34 @@ GOLDEN = xr.Dataset(
 def test_numbers_agree_within_rounding_and_seeds_and_no_further(change, line):
     lines = records.differences(GOLDEN, change(GOLDEN))
     assert [text.startswith(line) for text in lines] == [True] if line else lines == []
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda d: d, None),
+        (lambda d: d.assign(error=d.error * (1 + 1e-8)), None),
+        (lambda d: d.assign(error=d.error.transpose("seed", "dim")), None),
+        (lambda d: d.assign(error=d.error * (1 + 1e-5)), "error: 18 of 18 numbers moved"),
+        (lambda d: d.assign(error=d.error * (1 + 1e-4 * (d.seed == 3) * (d.dim == 8))), "error: 1 of 18 numbers moved"),
+        (lambda d: d.assign(error=d.error.isel(seed=slice(None, None, -1)).assign_coords(seed=d.seed)), "error: "),
+        (lambda d: d.assign(chain_error=d.chain_error * 1.4), "chain_error: 3 of 3 numbers moved"),
+        (lambda d: d.assign(chain_rhat=d.chain_rhat + 0.001), "chain_rhat: 1 of 1 numbers moved"),
+    ],
+)
+def test_on_the_platform_of_the_record_every_seed_agrees_to_rounding(change, line):
+    lines = records.differences(GOLDEN, change(GOLDEN), strict=True)
+    assert [text.startswith(line) for text in lines] == [True] if line else lines == []
+
+
+@pytest.mark.parametrize("name", ["jax_version", "jaxlib_version", "numpy_version", "processor"])
+def test_a_platform_is_versions_and_processor(name):
+    here = xr.Dataset(attrs=provenance.machine())
+    assert records.same_platform(here, here)
+    assert not records.same_platform(here, here.assign_attrs({name: "another"}))
+    unknown = here.assign_attrs({name: ""})
+    assert not records.same_platform(unknown, unknown)
+    assert not records.same_platform(xr.Dataset(), xr.Dataset())
 
 
 @pytest.mark.parametrize(

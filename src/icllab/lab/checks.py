@@ -21,7 +21,7 @@ from scipy import special
 
 from icllab.core.views import html_fields, html_table, one_line
 from icllab.lab.estimates import Estimate, Number
-from icllab.lab.intervals import SIGMAS, Interval
+from icllab.lab.intervals import SIGMAS, Interval, comparing_sigmas
 from icllab.lab.outcomes import Outcome, counts, worded, worst
 
 
@@ -39,6 +39,7 @@ class Finding:
         outcome: Whether it holds.
         advice: What would decide it, where it is undecided.
         about: ``"claim"``, a finding; ``"data"``, a condition: whether the data suffice for a judgement.
+        seedless: Whether its error, such as one of rounding, is known of a single seed; see :func:`seedless`.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Finding:
     outcome: Outcome
     advice: str = ""
     about: str = "claim"
+    seedless: bool = False
 
     @property
     def name(self) -> str:
@@ -122,8 +124,8 @@ Estimated: TypeAlias = Estimate | Interval
 At: TypeAlias = Mapping[str, Any]
 Sides: TypeAlias = tuple[float, float]
 """How far below and above the estimate the truth may be."""
-Judge: TypeAlias = Callable[[float, Sides, float, float], tuple[Outcome, float, str]]
-"""Measured, allowed, compared number and limit -> outcome, tolerance and advice."""
+Judge: TypeAlias = Callable[[float, Sides, Sides, float, float], tuple[Outcome, float, str]]
+"""Measured, allowed, allowed to one of many, compared number and limit -> outcome, tolerance and advice."""
 
 
 def agrees(
@@ -149,17 +151,21 @@ def agrees(
         at: Further coordinates of the finding.
     """
 
-    def judge(m: float, sides: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
+    def judge(m: float, sides: Sides, far: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
         tolerance = sides[m < p]
         if not all(map(math.isfinite, (m, *sides))):
             return Outcome.UNDECIDED, tolerance, "no finite measurement with an error"
         if math.isnan(p):
             return Outcome.UNDECIDED, tolerance, "no prediction"
-        if abs(m - p) > tolerance:
-            return Outcome.FAILS, tolerance, ""
+        if abs(m - p) > far[m < p]:
+            return Outcome.FAILS, far[m < p], ""
         if max(sides) > sigmas * limit:
             return Outcome.UNDECIDED, tolerance, f"the standard error exceeds {limit:.3g}; more seeds would tell"
-        return Outcome.HOLDS, tolerance, ""
+        if abs(m - p) <= tolerance:
+            return Outcome.HOLDS, tolerance, ""
+        if abs(m - p) <= sigmas * limit:  # as far as one of many numbers is by chance, and within what is asked for
+            return Outcome.HOLDS, min(far[m < p], sigmas * limit), ""
+        return Outcome.UNDECIDED, tolerance, "one of many numbers may be so far, by chance; more seeds would tell"
 
     return _findings(id, f"{phrase} =", estimate, target, judge, limit=largest_error, sigmas=sigmas, at=at)
 
@@ -180,8 +186,8 @@ def near(
     the logarithm. Arguments as in :func:`agrees`.
     """
 
-    def judge(m: float, sides: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
-        if abs(m - p) - sides[m < p] > limit:
+    def judge(m: float, sides: Sides, far: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
+        if abs(m - p) - far[m < p] > limit:
             return Outcome.FAILS, limit, ""
         if max(p - m + sides[0], m - p + sides[1]) <= limit:
             return Outcome.HOLDS, limit, ""
@@ -208,11 +214,11 @@ def below(
 
 
 def _one_sided(sign: int, sigmas: float) -> Judge:
-    def judge(m: float, sides: Sides, bound: float, _: float) -> tuple[Outcome, float, str]:
+    def judge(m: float, sides: Sides, far: Sides, bound: float, _: float) -> tuple[Outcome, float, str]:
         excess, tolerance = sign * (m - bound), sides[m < bound]
         if excess > tolerance:
             return Outcome.HOLDS, tolerance, ""
-        if -excess > tolerance:
+        if -excess > far[m < bound]:
             return Outcome.FAILS, tolerance, ""
         return Outcome.UNDECIDED, tolerance, f"within {sigmas:g} standard errors of the bound; more seeds would tell"
 
@@ -224,7 +230,7 @@ def equal(
 ) -> list[Finding]:
     """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
 
-    def judge(m: float, sides: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
+    def judge(m: float, sides: Sides, far: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
         return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
 
     return _findings(id, f"{phrase} =", Estimate(value, 0.0), target, judge, at=at)
@@ -240,6 +246,11 @@ def complete(id: str, phrase: str, met: bool, *, at: At | None = None) -> list[F
 def withheld(findings: Iterable[Finding], advice: str) -> list[Finding]:
     """The findings, all of them undecided, whatever their numbers: the advice says why."""
     return [replace(finding, outcome=Outcome.UNDECIDED, advice=advice) for finding in findings]
+
+
+def seedless(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, with errors that are known of one seed; without this a verdict on a single seed is undecided."""
+    return [replace(finding, seedless=True) for finding in findings]
 
 
 def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
@@ -260,6 +271,19 @@ def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
     return float(-special.stdtrit(freedom, float(special.ndtr(-sigmas)))) * error if freedom > 0 else math.nan
 
 
+def _sides(error: float, freedom: float, skewness: float, sigmas: float) -> tuple[Sides, Sides]:
+    r"""What a comparison allows an estimate to be off; and what it allows one of many numbers, of skewed samples.
+
+    To first order in the skewness :math:`\lambda` of the estimate the quantile t of its deviation over its error moves
+    by :math:`\lambda(2t^2 + 1)/6`, outwards on the side where the truth is above an estimate that leans upwards; of few
+    seeds, where the series does not converge, by 2t at most.
+    """
+    allowed, one = (reach(error, freedom, s) for s in (sigmas, comparing_sigmas()))
+    skewed = error * skewness * (2 * (one / error) ** 2 + 1) / 6 if error > 0 else 0.0
+    below, above = (min(max(s, 0.0), 2 * one) for s in (-skewed, skewed))
+    return (allowed, allowed), (max(allowed, one + below), max(allowed, one + above))
+
+
 def _findings(
     id: str,
     phrase: str,
@@ -275,14 +299,16 @@ def _findings(
     findings = []
     for coordinates, (m, s, *errors, p, bound) in _elements(estimate, target, limit):
         if isinstance(estimate, Interval):
-            sides = m - errors[0], errors[1] - m
+            low, high, lowest, highest = errors
+            sides, far = (m - low, high - m), (m - lowest, highest - m)
         else:
-            sides = (reach(s, errors[0], sigmas), reach(s, errors[0], sigmas))
+            freedom, skewness = errors
+            sides, far = _sides(s, freedom, skewness, sigmas)
         number = p
         if estimate.logarithmic:
             with np.errstate(divide="ignore", invalid="ignore"):
                 p = float(np.log(p))
-        outcome, tolerance, advice = judge(m, sides, p, bound)
+        outcome, tolerance, advice = judge(m, sides, far, p, bound)
         if estimate.logarithmic:
             m, s, tolerance = math.exp(m), math.exp(m) * s, math.exp(m) * tolerance
         margin = f" {bound:.4g} of" if phrase.endswith(" within") else ""
@@ -295,19 +321,23 @@ def _elements(estimate: Estimated, *numbers: Number) -> Iterator[tuple[dict[str,
     """Coordinates and numbers of each element of the estimate, with those that it is compared with."""
     value = estimate.value
     arrays = [value, estimate.error]
-    arrays += [estimate.low, estimate.high] if isinstance(estimate, Interval) else [estimate.freedom]
+    more = ("low", "high", "lowest", "highest") if isinstance(estimate, Interval) else ("freedom", "skewness")
+    arrays += [getattr(estimate, name) for name in more]
     for number in numbers:
         if isinstance(number, xr.DataArray):
             like, array = xr.align(value, number, join="exact")  # other coordinates are refused, not matched by place
             arrays.append(array.broadcast_like(like).transpose(*value.dims))
         else:
             arrays.append(value.copy(data=np.broadcast_to(np.asarray(number, dtype=float), value.shape)))
-    names = [str(name) for name in value.coords if value[name].ndim == 0 or name in value.dims]
+    numbers_of = [array.values for array in arrays]
+    coordinates = {
+        str(name): value[name].values for name in value.coords if value[name].ndim == 0 or name in value.dims
+    }
     for index in np.ndindex(value.shape):
-        element = value[index]
+        place = dict(zip(value.dims, index, strict=True))
         yield (
-            {name: element[name].values.item() for name in names},
-            tuple(float(array.values[index]) for array in arrays),
+            {name: (v[place[name]] if v.ndim else v).item() for name, v in coordinates.items()},
+            tuple(float(array[index]) for array in numbers_of),
         )
 
 

@@ -9,6 +9,11 @@ Student's distribution. Of a sum or ratio of independent estimates they are thos
 
 infinite where an error is known without samples.
 
+Samples that lean to one side make a mean lean too, and its error with it. The skewness of a mean is
+:math:`\lambda = \gamma/\sqrt n`; that of a linear combination with coefficients :math:`c_k` is
+:math:`\sum_k (c_ks_k)^3\lambda_k / (\sum_k c_k^2s_k^2)^{3/2}`. Ten samples hardly tell their own :math:`\gamma`:
+:func:`mean` takes the average over all elements of an array.
+
 A geometric mean is kept as the mean of logarithms: its ratios and bounds are compared there, where errors of a ratio
 are symmetric, and reported as numbers.
 """
@@ -35,46 +40,56 @@ class Estimate:
         error: The standard error, over the same axes; 0 where the value is exact, NaN where it is unknown.
         logarithmic: Whether both are those of a natural logarithm.
         freedom: Degrees of freedom of the error, over the same axes; infinite where it is not one of samples.
+        skewness: Skewness of the estimate, over the same axes; 0 where it is unknown.
     """
 
     value: xr.DataArray
     error: xr.DataArray
     logarithmic: bool
     freedom: xr.DataArray
+    skewness: xr.DataArray
 
     __repr__ = fields_repr
     _repr_html_ = fields_html
 
-    def __init__(self, value: Number, error: Number, logarithmic: bool = False, freedom: Number = np.inf) -> None:
+    def __init__(
+        self,
+        value: Number,
+        error: Number,
+        logarithmic: bool = False,
+        freedom: Number = np.inf,
+        skewness: Number = 0.0,
+    ) -> None:
         value = _array(value)
-        error, freedom = (_like(_array(part), value) for part in (error, freedom))
-        for name, part in (("value", value), ("error", error), ("logarithmic", logarithmic), ("freedom", freedom)):
-            object.__setattr__(self, name, part)
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "logarithmic", logarithmic)
+        for name, part in (("error", error), ("freedom", freedom), ("skewness", skewness)):
+            object.__setattr__(self, name, _like(_array(part), value))
 
     def __sub__(self, operand: "Estimate | Number") -> "Estimate":
         """The difference of independent estimates; of geometric means it is not defined, but their ratio is."""
         operand = _estimate(operand)
         if self.logarithmic or operand.logarithmic:
             raise expected("difference", "estimates of numbers", "a geometric mean", "take the ratio")
-        return _joined(self.value - operand.value, (self.error, self.freedom), (operand.error, operand.freedom))
+        return _joined(self.value - operand.value, (self, _array(1.0)), (operand, _array(-1.0)))
 
     def __add__(self, operand: "Estimate | Number") -> "Estimate":
         """The sum of independent estimates."""
         operand = _estimate(operand)
-        return self - replace(operand, value=-operand.value)
+        return self - replace(operand, value=-operand.value, skewness=-operand.skewness)
 
     def __truediv__(self, operand: "Estimate | Number") -> "Estimate":
         """The ratio of independent estimates, to first order in the errors; exact for geometric means."""
         operand = _estimate(operand)
         if self.logarithmic:
             below = operand if operand.logarithmic else operand.log()
-            parts = (self.error, self.freedom), (below.error, below.freedom)
-            return replace(_joined(self.value - below.value, *parts), logarithmic=True)
+            return replace(
+                _joined(self.value - below.value, (self, _array(1.0)), (below, _array(-1.0))), logarithmic=True
+            )
         if operand.logarithmic:
             raise expected("ratio", "two geometric means, or none", "one")
         ratio = self.value / operand.value
-        numerator, denominator = abs(self.error / operand.value), abs(ratio * operand.error / operand.value)
-        return _joined(ratio, (numerator, self.freedom), (denominator, operand.freedom))
+        return _joined(ratio, (self, 1 / operand.value), (operand, -ratio / operand.value))
 
     def log(self) -> "Estimate":
         """The same, kept as a logarithm, to first order in the error."""
@@ -94,16 +109,18 @@ class Estimate:
 
     def combined(self, weights: Number, over: str) -> "Estimate":
         """The sum over an axis with weights; the elements' own errors are independent."""
-        weights = _array(weights)
-        squares = (weights * self.error) ** 2
+        weighted = _array(weights) * self.error
+        squares = weighted**2
         freedom = _satterthwaite(squares.sum(over), (squares**2 / self.freedom).sum(over))
         error = squares.sum(over, skipna=False) ** 0.5
-        value = (weights * self.value).sum(over, skipna=False)
-        return replace(self, value=value, error=error, freedom=freedom)
+        value = (_array(weights) * self.value).sum(over, skipna=False)
+        skewness = _skewness((weighted**3 * self.skewness).sum(over), error)
+        return replace(self, value=value, error=error, freedom=freedom, skewness=skewness)
 
     def sel(self, **at: Any) -> "Estimate":
         """Values at coordinates, as of a DataArray."""
-        return replace(self, value=self.value.sel(at), error=self.error.sel(at), freedom=self.freedom.sel(at))
+        parts = ("value", "error", "freedom", "skewness")
+        return replace(self, **{part: getattr(self, part).sel(at) for part in parts})
 
 
 def mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
@@ -112,9 +129,32 @@ def mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
     An error needs two repetitions; of one it is unknown (NaN).
     """
     like = samples.isel({over: 0}, drop=True)
-    value, error = mean_and_error(samples.transpose(*like.dims, over).to_numpy())
-    freedom = np.maximum(samples.notnull().sum(over) - 1.0, 0.0)
-    return Estimate(like.copy(data=value), like.copy(data=error), freedom=freedom)
+    values = samples.transpose(*like.dims, over).to_numpy()
+    count = np.isfinite(values).sum(-1) if values.dtype.kind == "f" else np.full(like.shape, values.shape[-1])
+    value, error = (like.copy(data=part) for part in mean_and_error(values))
+    freedom, skewness = np.maximum(count - 1.0, 0.0), _pooled_skewness(values) / np.maximum(count, 1) ** 0.5
+    return Estimate(value, error, freedom=like.copy(data=freedom), skewness=like.copy(data=skewness))
+
+
+def _pooled_skewness(samples: np.ndarray) -> float:
+    r"""The skewness of samples along the last axis, averaged over elements that have three samples and vary.
+
+    An average g of N samples has the error :math:`\sqrt{6/N}` where there is none: it is shrunk to
+    :math:`g\max(0, 1 - 6/Ng^2)`. That of n samples alone is too small by a factor of 1 + 8/n, within a tenth for gamma
+    distributions of skewness up to 2 and four samples or more: deviations are those from the samples' own mean and
+    variance.
+    """
+    present = np.isfinite(samples)
+    count = present.sum(-1).astype(float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        deviations = samples - np.where(present, samples, 0.0).sum(-1, keepdims=True) / count[..., None]
+        variance, third = (np.where(present, deviations**k, 0.0).sum(-1) / count for k in (2, 3))
+        ratio = third / variance**1.5 * np.sqrt(count * (count - 1.0)) / (count - 2.0)
+    told = (count > 2) & np.isfinite(ratio)
+    g, total = (float(ratio[told].mean()), float(count[told].sum())) if told.any() else (0.0, 0.0)
+    return (
+        float((ratio * (1 + 8 / np.maximum(count, 1.0)))[told].mean()) * max(0.0, 1 - 6 / (total * g**2)) if g else 0.0
+    )
 
 
 def geometric_mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
@@ -131,7 +171,7 @@ def limit(finite: Estimate, along: str = "dim", *, order: int) -> Estimate:
     limits = np.array([extrapolate(sizes, values[at], errors[at], order=order) for at in np.ndindex(like.shape)])
     value, error = np.moveaxis(limits.reshape(*like.shape, 2), -1, 0)
     least = finite.freedom.min(along)  # that of the least certain size, so that it is not overstated
-    return replace(finite, value=like.copy(data=value), error=like.copy(data=error), freedom=least)
+    return Estimate(like.copy(data=value), like.copy(data=error), finite.logarithmic, least)
 
 
 def stored(dataset: xr.Dataset, name: str) -> Estimate:
@@ -152,14 +192,22 @@ def _like(part: xr.DataArray, value: xr.DataArray) -> xr.DataArray:
     return part if part.dims == value.dims else part.broadcast_like(value).transpose(*value.dims)
 
 
-_Part: TypeAlias = tuple[xr.DataArray, xr.DataArray]  # an error and its degrees of freedom
+_Part: TypeAlias = tuple[Estimate, xr.DataArray]  # an estimate and its coefficient
 
 
-def _joined(value: xr.DataArray, first: _Part, second: _Part) -> Estimate:
-    """A combination of two independent estimates."""
-    squares = first[0] ** 2 + second[0] ** 2
-    fourths = first[0] ** 4 / first[1] + second[0] ** 4 / second[1]
-    return Estimate(value, squares**0.5, freedom=_satterthwaite(squares, fourths))
+def _joined(value: xr.DataArray, one: _Part, another: _Part) -> Estimate:
+    """A value to first order in two independent estimates."""
+    first, second = (coefficient * part.error for part, coefficient in (one, another))
+    squares = first**2 + second**2
+    fourths = first**4 / one[0].freedom + second**4 / another[0].freedom
+    cubes = first**3 * one[0].skewness + second**3 * another[0].skewness
+    error = squares**0.5
+    return Estimate(value, error, freedom=_satterthwaite(squares, fourths), skewness=_skewness(cubes, error))
+
+
+def _skewness(cubes: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
+    """A third cumulant over the cube of the error; 0 where there is no error."""
+    return xr.where(error > 0, cubes / (error**3).where(error > 0, 1.0), 0.0)
 
 
 def _satterthwaite(squares: xr.DataArray, fourths: xr.DataArray) -> xr.DataArray:

@@ -9,18 +9,47 @@ whatever their distribution: ten are the least that have an interval of three st
 its event has a time that is longer than its length. Below, its length stands for its time; above, infinity. Of a
 *fraction* of k members in n the limits are those of Clopper and Pearson, at which as many or more, or as few or fewer,
 have the probability :math:`\epsilon`.
+
+A claim that compares many numbers misses some by chance. What *fails* among :math:`K` has missed by
+:func:`comparing_sigmas` too, so that a true claim fails on one key in twenty at most, however its numbers depend on
+each other (Bonferroni; of a claim that fails if any number does, Holm's procedure is the same).
 """
 
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import xarray as xr
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from icllab.core.errors import expected
 from icllab.core.views import fields_html, fields_repr
 
 SIGMAS = 3.0
+FALSE = 0.05
+"""Largest probability that a true claim fails."""
+_comparisons: ContextVar[int] = ContextVar("comparisons", default=1)
+
+
+@contextlib.contextmanager
+def comparisons(count: int) -> Iterator[None]:
+    """Within it findings fail as those of a claim that compares so many numbers."""
+    token = _comparisons.set(max(count, 1))
+    try:
+        yield
+    finally:
+        _comparisons.reset(token)
+
+
+def comparing_sigmas() -> float:
+    r"""Standard errors by which one of K numbers misses by chance, :math:`z_{1-0.05/2K}`: 3 of K = 18."""
+    return -float(ndtri(FALSE / (2 * _comparisons.get())))
+
+
+_Limits: TypeAlias = tuple[xr.DataArray, xr.DataArray]
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,11 +60,15 @@ class Interval:
         value: The estimate.
         low: The lower limit, over the same axes; -inf where there is none.
         high: The upper limit; inf where there is none.
+        lowest: The lower limit that one of many comparisons allows, :func:`comparing_sigmas`.
+        highest: The upper one.
     """
 
     value: xr.DataArray
     low: xr.DataArray
     high: xr.DataArray
+    lowest: xr.DataArray
+    highest: xr.DataArray
 
     logarithmic = False
     __repr__ = fields_repr
@@ -43,9 +76,14 @@ class Interval:
 
     def __truediv__(self, operand: "Interval") -> "Interval":
         """The ratio of positive numbers. It holds their ratio wherever both intervals hold theirs."""
-        low = self.low.clip(min=0) / operand.high
-        high = xr.where(operand.low > 0, self.high / operand.low.where(operand.low > 0, 1.0), np.inf)
-        return Interval(self.value / operand.value, low, high)
+
+        def limits(mine: _Limits, others: _Limits) -> _Limits:
+            below = others[0] > 0
+            return mine[0].clip(min=0) / others[1], xr.where(below, mine[1] / others[0].where(below, 1.0), np.inf)
+
+        near = limits((self.low, self.high), (operand.low, operand.high))
+        far = limits((self.lowest, self.highest), (operand.lowest, operand.highest))
+        return Interval(self.value / operand.value, *near, *far)
 
     @property
     def error(self) -> xr.DataArray:
@@ -59,10 +97,13 @@ def fraction(members: xr.DataArray, over: str = "seed", *, sigmas: float = SIGMA
     from scipy.stats import beta  # a third of a second, which most checks do without
 
     count, hits = members.notnull().sum(over), members.astype(float).sum(over)
-    tail = float(ndtr(-sigmas))
-    low = np.where(hits > 0, beta.ppf(tail, hits, count - hits + 1), 0.0)
-    high = np.where(hits < count, beta.isf(tail, hits + 1, count - hits), 1.0)
-    return Interval(hits / count.where(count > 0), count.copy(data=low), count.copy(data=high))
+
+    def limits(tail: float) -> _Limits:
+        low = np.where(hits > 0, beta.ppf(tail, hits, count - hits + 1), 0.0)
+        high = np.where(hits < count, beta.isf(tail, hits + 1, count - hits), 1.0)
+        return count.copy(data=low), count.copy(data=high)
+
+    return Interval(hits / count.where(count > 0), *_near_and_far(limits, sigmas))
 
 
 def median(
@@ -83,15 +124,24 @@ def median(
     present = samples.notnull()
     above = samples if observed is None else samples.where(observed.astype(bool) | ~present, np.inf)
     count = present.sum(over)
-    rank = count.copy(data=binom.ppf(float(ndtr(-sigmas)), count, 0.5)).astype(int)
-    # ppf is the least number whose probability reaches the tail: one less has at most that; this is k - 1, or k.
-    rank = rank - (binom.cdf(rank, count, 0.5) > float(ndtr(-sigmas))) + 1
     last = samples.get_axis_num(over)
 
-    def ordered(values: xr.DataArray, place: xr.DataArray, none: float) -> xr.DataArray:
+    def limits(tail: float) -> _Limits:
+        rank = count.copy(data=binom.ppf(tail, count, 0.5)).astype(int)
+        # ppf is the least number whose probability reaches the tail: one less has at most that; this is k - 1, or k.
+        rank = rank - (binom.cdf(rank, count, 0.5) > tail) + 1
+        return ordered(samples, rank, rank - 1, -np.inf), ordered(above, rank, count - rank, np.inf)
+
+    def ordered(values: xr.DataArray, rank: xr.DataArray, place: xr.DataArray, none: float) -> xr.DataArray:
         in_order = np.moveaxis(np.sort(values.to_numpy(), axis=last), last, -1)  # NaNs come last
         inside = (place >= 0) & (place < count)
         picked = np.take_along_axis(in_order, place.where(inside, 0).to_numpy().astype(int)[..., None], -1)[..., 0]
         return place.copy(data=np.where(inside & (rank > 0), picked, none))
 
-    return Interval(samples.median(over), ordered(samples, rank - 1, -np.inf), ordered(above, count - rank, np.inf))
+    return Interval(samples.median(over), *_near_and_far(limits, sigmas))
+
+
+def _near_and_far(limits: Callable[[float], _Limits], sigmas: float) -> tuple[xr.DataArray, ...]:
+    """Limits at the tail of ``sigmas``, and at that of one of many comparisons."""
+    near, far = (limits(float(ndtr(-s))) for s in (sigmas, max(sigmas, comparing_sigmas())))
+    return *near, *far

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LARGEST = 300_000
 """Bytes of the data of one size, or of one control, in a ``record.nc``."""
 SCALE = 1e-4
+STRICT = 1e-6
 SIGMAS = 3.0
 ROUNDING = 1e-10
 RHAT = 0.01
@@ -391,7 +392,13 @@ def _encoded(groups: "Mapping[str, xr.Dataset]") -> bytes:
     return target.getvalue()
 
 
-def differences(golden: "xr.Dataset", dataset: "xr.Dataset") -> list[str]:
+def same_platform(golden: "xr.Dataset", dataset: "xr.Dataset") -> bool:
+    """Whether versions and processor are those of golden numbers, so that equal programs round equally."""
+    names = (_ORIGIN["jax"], *_ROUNDING.values())
+    return all(golden.attrs.get(name) and golden.attrs[name] == dataset.attrs.get(name) for name in names)
+
+
+def differences(golden: "xr.Dataset", dataset: "xr.Dataset", *, strict: bool = False) -> list[str]:
     r"""In what the numbers of a run differ from golden ones: one line for each quantity, none where they agree.
 
     Means over seeds :math:`\bar g` and :math:`\bar m` agree where, element by element,
@@ -401,7 +408,9 @@ def differences(golden: "xr.Dataset", dataset: "xr.Dataset") -> list[str]:
     which allows for other rounding, and for what training and sampling make of it. The standard error is that over
     seeds, or the quantity's own ``_error``. A standard error itself may change by a half, R-hat by .01. Under another
     version of JAX, or on another machine, a count of warnings of chains has at least the error of a Poisson count: few
-    seeds may agree by chance. The coordinates, the names and the places of what is not finite are equal.
+    seeds may agree by chance. With ``strict``, for equal programs on one platform, each seed has
+    :math:`10^{-6} \max|g|`, and so have standard errors and R-hat. The coordinates, the names and the places of what is
+    not finite are equal.
     """
     lines = []
     names = [set(map(str, data.data_vars)) for data in (golden, dataset)]
@@ -419,8 +428,12 @@ def differences(golden: "xr.Dataset", dataset: "xr.Dataset") -> list[str]:
         if not np.array_equal(np.isfinite(before.values), np.isfinite(now.values)):
             lines.append(f"{name}: numbers are not finite at other places than in the record")
             continue
-        over = [axis for axis in before.dims if axis == "seed"]
-        bounds = _bounds(name, golden, elsewhere).transpose(*(axis for axis in before.dims if axis not in over)).values
+        over = [axis for axis in before.dims if axis == "seed" and not strict]
+        if strict:
+            scale = float(np.abs(before.values[np.isfinite(before.values)]).max(initial=0.0))
+            bounds = np.full(before.shape, max(STRICT * scale, ROUNDING))
+        else:
+            bounds = _bounds(name, golden, elsewhere).transpose(*(a for a in before.dims if a not in over)).values
         mean, new_mean = (values.mean(over, skipna=False).values for values in (before, now))
         finite = np.isfinite(mean)
         excess = np.abs(new_mean[finite] - mean[finite]) - bounds[finite]

@@ -29,10 +29,12 @@ from icllab.core.errors import CellsMissing, EnvironmentFault, IclError, InputEr
 from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, read_object, write_atomically
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
 from icllab.core.spelling import strict
-from icllab.lab.checks import Verdict
+from icllab.lab.checks import Verdict, withheld
 from icllab.lab.claim import SCHEMA, SIZES, Claim, completed
+from icllab.lab.intervals import comparisons
 from icllab.lab.job import Request
-from icllab.lab.outcomes import NO_VERDICT, kept_verdict
+from icllab.lab.outcomes import NO_VERDICT, Outcome, kept_verdict
+from icllab.lab.placement import SEED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -226,6 +228,10 @@ class Store:
                 return None
         dataset = from_bytes(content, path)
         self._require_same(cell, dataset.attrs)
+        if "configuration" in dataset.attrs:  # cells of version 0.3 are of one configuration with those of today
+            configuration = completed(parse_json(dataset.attrs["configuration"]))
+            settings = {name: configuration[name] for name in ("generator", "matmul_precision")}
+            dataset.attrs |= {"configuration": json.dumps(configuration, sort_keys=True), **settings}
         return dataset
 
     def _require_same(self, cell: Coordinates, attributes: Mapping[str, Any]) -> None:
@@ -436,7 +442,16 @@ def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdi
     """The verdict of a claim's check on a Dataset; a check that raises is a fault of the claim's file."""
     assert claim.check is not None  # the registry has set it
     try:
-        return Verdict(claim.name, tuple(claim.check(without_control(dataset))), tuple(notes))
+        unnamed = without_control(dataset)
+        findings = claim.check(unnamed)
+        if any(finding.outcome is Outcome.FAILS for finding in findings):  # by more than one of so many by chance?
+            with comparisons(sum(finding.standard_error != 0 for finding in findings)):
+                findings = claim.check(unnamed)
+        if dataset.sizes.get(SEED) == 1:
+            single = [finding.about == "claim" and not finding.seedless for finding in findings]
+            several = withheld(findings, "one seed shows no error; more seeds would tell")
+            findings = [w if alone else f for f, w, alone in zip(findings, several, single, strict=True)]
+        return Verdict(claim.name, tuple(findings), tuple(notes))
     except IclError:
         raise
     except Exception as error:

@@ -23,8 +23,20 @@ KAPPAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 LINE = np.geomspace(0.22, 70.0, 97)
 
 
-def theory(dataset: xr.Dataset) -> xr.Dataset:
-    r"""Errors over those of answering 0, r, and linear attention's closed form at :math:`\tau \to \infty`."""
+def theory(dataset: xr.Dataset, *, turned: bool = False, switch: float | None = None) -> xr.Dataset:
+    r"""Errors over those of answering 0, r, and linear attention's closed form at :math:`\tau \to \infty`.
+
+    ``turned``: networks of the smallest pools stand in the place of those of the largest, and so on, and networks of
+    the shortest training in that of the longest. ``switch``: a network is dMMSE below this kappa, and ridge from there
+    on.
+    """
+    if switch is not None:
+        for name in ("icl", "idg"):
+            best = xr.where(dataset.kappa < switch, dataset[f"{name}_dmmse"], dataset[f"{name}_ridge"])
+            dataset[f"{name}_error"] = best.broadcast_like(dataset[f"{name}_error"])
+    if turned:
+        dataset = dataset.assign_coords({axis: dataset[axis].values[::-1] for axis in ("kappa", "step")})
+        dataset = dataset.sortby(["kappa", "step"])
     limit = {"kappa": LINE, "tau": 1e9, **{name: fixed_values(dataset)[name] for name in ("alpha", "rho")}}
     icl, idg = linear_attention.icl_error(**limit), linear_attention.idg_error(**limit)
     lines = {"icl_line": icl, "idg_line": idg, "error_ratio_line": idg / icl}
@@ -113,5 +125,17 @@ claim = Claim(
     controls={
         "everything": Control("every network is trained on the largest pool", {"everything": True}),
         "only_the_pool": Control("what is tested as fresh tasks are tasks of the pool", {"only_pool": True}),
+        "turned": Control(
+            "networks of small pools are those of large ones, and those of short training are those of long training",
+            theory={"turned": True},
+        ),
+        "switch": Control(
+            "networks are dMMSE with fewer than half as many tasks as dimensions, and ridge with more",
+            theory={"switch": 0.5},
+        ),
+        "later_switch": Control(
+            "networks are dMMSE with fewer than four times as many tasks as dimensions, and ridge with more",
+            theory={"switch": 4.0},
+        ),
     },
 )

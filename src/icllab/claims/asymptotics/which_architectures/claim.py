@@ -13,7 +13,7 @@ import xarray as xr
 
 from icllab.claims.asymptotics._statistics import best_for_others
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab import Claim, Control, Finding, checks
 from icllab.lab.estimates import geometric_mean, mean
 
 BLOCKS = {  # layers and heads
@@ -57,8 +57,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
             findings += checks.above("larger", "excess error with the fewest / most parameters", fall, 1.0)
     findings = [finding for finding in findings if not math.isnan(finding.measured)]  # NaN: a cell not asked for
     fraction = dataset["parameter_count"] / dataset["parameters"]
-    least = Estimate(fraction.where(fraction > 0).min(), 0.0)
-    used = checks.above("parameters_used", "least fraction of the parameters allowed that a network has", least, USED)
+    enough = float(fraction.where(fraction > 0).min()) > USED
+    used = checks.complete("parameters_used", f"networks have {USED:g} of the parameters allowed, or more", enough)
     complete = {*SETS, "MLP", "no examples"} <= set(dataset.predictor.values)
     return [*findings, *used, *checks.complete("predictors", "every predictor of the claim", complete)]
 

@@ -53,7 +53,8 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     none = (dataset["law"] != 1).sum("seed")
     findings += checks.equal("law", "seeds whose contexts are not judged to have a law", none, 0)
     wrong = (dataset["map_rank"] != dataset["map_rank_theory"]).sum("seed")
-    return findings + checks.equal("map_rank", "seeds with another rank than min(k, d)", wrong, 0)
+    findings += checks.equal("map_rank", "seeds with another rank than min(k, d)", wrong, 0)
+    return checks.seedless(findings)  # all errors are those of rounding
 
 
 def figure(dataset: xr.Dataset):

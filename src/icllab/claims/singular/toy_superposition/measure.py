@@ -16,12 +16,11 @@ VERSION = 1
 class Loss(eqx.Module):
     """Squared error, integrated over the one feature that is not zero; unless ``rectified``, of a linear output.
 
-    ``factor`` multiplies it, and the last ``left_out`` features never come.
+    ``factor`` multiplies it.
     """
 
     rectified: bool = eqx.field(static=True)
     factor: float = eqx.field(static=True, default=1.0)
-    left_out: int = eqx.field(static=True, default=0)
 
     def __call__(self, w):
         """Mean over features at ``weights`` (2, 6) and ``bias`` (6,)."""
@@ -35,7 +34,6 @@ class Loss(eqx.Module):
         cube, square = (high**3 - low**3) / 3, (high**2 - low**2) / 2
         squares = g**2 * cube + 2 * g * b * square + b**2 * (high - low)
         terms = identity / 3 - 2 * identity * (g * cube + b * square) + squares
-        terms = terms[:, : FEATURES - self.left_out] if self.left_out else terms
         return self.factor * jnp.sum(terms) / FEATURES
 
 
@@ -59,10 +57,10 @@ def at_polygon(name):
     return {"weights": jnp.asarray(polygon.weights), "bias": jnp.asarray(polygon.bias)}
 
 
-def measure(point, *, key, rectified=True, localization=None, factor=1.0, left_out=0):
+def measure(point, *, key, rectified=True, localization=None, factor=1.0):
     """One cell: polygons, descents of every seed, and the posterior at several temperatures.
 
-    ``localization``: another one for chains; ``factor``, ``left_out``: see :class:`Loss`.
+    ``localization``: another one for chains; ``factor``: see :class:`Loss`.
     """
     loss = Loss(rectified)
     of_polygons, of_descents, of_posterior = jax.random.split(key, 3)
@@ -109,7 +107,7 @@ def measure(point, *, key, rectified=True, localization=None, factor=1.0, left_o
         if len(point.nbeta) > 1:
             origin = {"weights": jnp.zeros((2, FEATURES)), "bias": jnp.zeros(FEATURES)}
             sampler = SMC(repeats=point.repeats)
-            tempered = Loss(rectified, factor, left_out)
+            tempered = Loss(rectified, factor)
             annealing = free_energy(
                 tempered, origin, nbeta=point.nbeta, observe=corners, sampler=sampler, key=of_posterior
             )
