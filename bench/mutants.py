@@ -1,13 +1,15 @@
 """Which plausible bugs the tests notice: one change at a time in each part of the library, and in every claim.
 
-    python bench/mutants.py [--count 300] [--seed 0] [--only TEXT] [--report FILE]
+    python bench/mutants.py [--count 300] [--seed 0] [--only TEXT] [--report FILE] [--nearest]
+    python bench/mutants.py --bugs bench/thought_up_bugs.json [--report FILE] [--nearest]
 
 The changes are those of ``mutations.py``. They are drawn by a rule: in each part functions and constants in a random
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
 the files that name the function (else its module) most often, then those of the whole folder; of a ``measure`` its own
 and the golden numbers of its smoke, of which no two seeds may be alike. Slow tests are left out. Those that survive are
-printed with file and line, and belong into docs/mutants.md with a reason, or get a test. At the end all tests that have
-failed run without a change: one that fails then as well has noticed nothing, and ends the command.
+printed with file and line, and belong into docs/mutants.md with a reason, or get a test. With ``--bugs`` the changes
+are those of a file of JSON instead: objects with ``file``, the text ``old`` and the text ``new``. At the end all
+tests that have failed run without a change: one that fails then as well has noticed nothing, and ends the command.
 """
 
 import argparse
@@ -73,6 +75,22 @@ def drawn(count: int, seed: int) -> list[Mutant]:
     return chosen
 
 
+def written(file: Path) -> list[Mutant]:
+    """The changes that a file of JSON lists; each text must occur once in its file."""
+    chosen = []
+    for row in json.loads(file.read_text("utf-8")):
+        place, old = ROOT / row["file"], row["old"]
+        source = place.read_text("utf-8")
+        if source.count(old) != 1:
+            raise SystemExit(f"{row['file']}: expected {old!r} once, got it {source.count(old)} times")
+        start = source.index(old)
+        line = source.count("\n", 0, start) + 1
+        tops = (node for node in ast.parse(source).body if node.lineno <= line <= (node.end_lineno or node.lineno))
+        where = next((getattr(node, "name", "") for node in tops), "")
+        chosen.append(Mutant(place, where, line, row.get("bug", ""), start, start + len(old), old, row["new"]))
+    return chosen
+
+
 def part_of(file: Path) -> str:
     """The part that a file belongs to."""
     folder = file.relative_to(ROOT / "src/icllab").parts[0]
@@ -98,7 +116,7 @@ def nearest(mutant: Mutant) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in near]
 
 
-def noticed(mutant: Mutant, copy: Path) -> str:
+def noticed(mutant: Mutant, copy: Path, *, folder: bool) -> str:
     """The test that fails, or how the tests end otherwise; empty where none notices."""
     file, own = copy / mutant.file.relative_to(ROOT), mutant.file.parent.relative_to(ROOT / "src/icllab")
     stages = [some for near in [nearest(mutant)] for some in (near[:1], near[1:]) if some]  # most fail in the first
@@ -106,7 +124,7 @@ def noticed(mutant: Mutant, copy: Path) -> str:
         claim, words = Path(*own.parts[1:]), " or ".join(contracts)
         every = ["tests/claims/test_every_claim.py", "-k", f"({words}) and {claim.name}"]
         stages.append(["-m", "claims and not slow", *every])
-    else:
+    elif folder:
         stages.append([f"tests/{own}", *(["tests/agreement"] if own.name == "theory" else [])])
     source = file.read_text("utf-8")
     file.write_text(mutant.applied(source), "utf-8")
@@ -169,11 +187,14 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="text in the path of a file")
     parser.add_argument("--report", type=Path, help="a file of JSON lines; what it has already is not tried again")
+    parser.add_argument("--bugs", type=Path, help="a file of JSON with the changes, instead of drawn ones")
+    parser.add_argument("--nearest", action="store_true", help="leave the tests of the whole folder out")
     asked = parser.parse_args()
     report, known = asked.report, {}
     if report is not None and report.exists():
         known = {(one["file"], one["line"], one["after"]): one for one in map(json.loads, report.open())}
-    chosen = [one for one in drawn(asked.count, asked.seed) if asked.only in str(one.file)]
+    changes = drawn(asked.count, asked.seed) if asked.bugs is None else written(asked.bugs)
+    chosen = [one for one in changes if asked.only in str(one.file)]
     print(f"{len(chosen)} changes, seed {asked.seed}; {machine.described('jax', 'pytest')}", flush=True)
     for name in IMPORTED:
         importlib.import_module(name)
@@ -188,7 +209,11 @@ def main():
             if row is None:
                 began = time.monotonic()
                 row = {"file": place, "line": mutant.line, "where": mutant.where, "kind": mutant.kind}
-                row |= {"before": mutant.before, "after": mutant.text, "noticed": noticed(mutant, copy)}
+                row |= {
+                    "before": mutant.before,
+                    "after": mutant.text,
+                    "noticed": noticed(mutant, copy, folder=not asked.nearest),
+                }
                 row["seconds"] = round(time.monotonic() - began, 1)
                 if report is not None:
                     with report.open("a") as stream:

@@ -1,5 +1,6 @@
 """``icl list``: one line a claim, what was found, and which claims are meant."""
 
+import dataclasses
 import re
 
 import pytest
@@ -47,12 +48,14 @@ def test_every_claim_has_a_plain_line_of_its_own_within_80_columns(icl, monkeypa
     assert len(lines) == len(registry.claims()) == 85
     assert max(map(len, lines)) <= 80
     titles = [
-        re.split("holds|fails|undecided|none", line.replace(", stale", ""), maxsplit=1)[1].strip() for line in lines
+        re.split("holds|fails|undecided|not recorded", line.replace(", stale", ""), maxsplit=1)[1].strip()
+        for line in lines
     ]
     assert len({*titles}) == len(titles)
     for title in titles:
         assert len(title.split()) >= 3
-        assert not re.search(r"[…`_$\\]|kappa|tau|alpha|LLC|IDG", title)
+        cut = "" if any("not recorded" in line and title in line for line in lines) else "…"
+        assert not re.search(rf"[{cut}`_$\\]|kappa|tau|alpha|LLC|IDG", title)
 
 
 def test_list_filters_by_subject_paper_and_word(icl):
@@ -73,6 +76,16 @@ def test_long_list_has_all_that_one_asks_before_a_run(ran, icl):
     out = icl("list", "steady", "--long", "--claims", CLAIMS, "--out", ran)[1]
     for said in (CLAIM, "small: 5 of 5 cells, holds; 5 of 5 findings hold in", "negative controls  wrong", "Lu24"):
         assert said in out
+
+
+@pytest.mark.parametrize("verdicts", [("fails", "holds"), ("holds", "undecided")])
+def test_the_verdict_of_a_record_is_that_of_its_largest_size(verdicts, ran, icl, monkeypatch):
+    entries = dict(zip(("small", "medium"), verdicts, strict=True))
+    entries = {size: {"verdict": verdict, "stale": False, "findings": []} for size, verdict in entries.items()}
+    card = records.card
+    monkeypatch.setattr(records, "card", lambda *args: dataclasses.replace(card(*args), record=entries))
+    assert icl("list", "steady", "--claims", CLAIMS)[1].splitlines()[1].split()[1] == verdicts[1]
+    assert f"{verdicts[1]} (medium)" in icl("list", "steady", "--long", "--claims", CLAIMS)[1]
 
 
 @pytest.mark.parametrize(

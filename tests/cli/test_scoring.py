@@ -34,6 +34,10 @@ def test_scores_are_a_table_within_80_columns(table, icl, monkeypatch):
     data = strictly(icl("arena", table, "--json")[1])
     assert next(score["theory"] for score in data["scores"]) == "along_x"
     assert data["held_out"] == 14
+    declared, times = registry.phenomenon(table), registry.record(table)["value"].values
+    censored, others = ((times[declared.is_held_out == part] == planted.END).sum() for part in (True, False))
+    assert data["censored"] == censored != others
+    assert f"{censored} of {14 * declared.seeds} held-out values censored" in lines[1]
 
 
 def test_the_difference_shown_is_that_from_the_best_null(table, icl, monkeypatch):

@@ -57,6 +57,16 @@ def test_every_named_activation_can_be_edited_and_matters(name, prompt):
             np.testing.assert_array_equal(trace.activations[other], plain.activations[other])
 
 
+def test_no_random_numbers_are_drawn_twice(name):
+    """Two arrays of a new model are not the same draws, whatever their shapes and scales."""
+    leaves = jax.tree.leaves(eqx.filter(MODELS[name](), eqx.is_inexact_array))
+    draws = [values for values in (np.ravel(np.asarray(leaf, float)) for leaf in leaves) if np.unique(values).size > 3]
+    for i, first in enumerate(draws):
+        for second in draws[:i]:
+            count = min(first.size, second.size)
+            assert abs(np.corrcoef(first[:count], second[:count])[0, 1]) < 0.999
+
+
 def test_traces_batch(name, getkey):
     model = MODELS[name]()
     prompts = sampled_batch(task_of(name), jax.random.split(getkey(), 3))

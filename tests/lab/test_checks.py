@@ -56,6 +56,18 @@ def test_agrees(predicted, measured, error, outcome):
     assert finding.about == "claim"
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.45, 0.9), (0.1, 0.55), (0.0, 1.0)])
+def test_an_interval_with_one_far_end_is_too_wide_to_agree(low, high):
+    """Each side has to be within three of the largest errors."""
+
+    def judged(largest_error):
+        interval = intervals.Interval(*(xr.DataArray(number) for number in (0.5, low, high, low, high)))
+        return only(checks.agrees("x", "x", interval, 0.5, largest_error=largest_error)).outcome
+
+    widest = max(0.5 - low, high - 0.5) / 3
+    assert (judged(0.99 * widest), judged(1.01 * widest)) == (UNDECIDED, HOLDS)
+
+
 def test_agrees_errs_as_often_as_a_normal_distribution_says():
     """At two standard errors a true prediction fails in 4.55 % of many trials, within three standard errors."""
     trials, z = 4000, np.random.default_rng(1).normal(size=4000)

@@ -89,6 +89,9 @@ def test_a_limit_is_the_extrapolation_of_each_row():
         for tau in (0.5, 2.0):
             expected = extrapolate(sizes, value.sel(tau=tau).values, error.sel(tau=tau).values, order=order)
             assert (float(found.value.sel(tau=tau)), float(found.error.sel(tau=tau))) == pytest.approx(expected)
+    freedom = xr.DataArray([[7.0, 3.0], [5.0, 11.0], [9.0, 4.0]], value.coords, value.dims)
+    few = estimates.limit(Estimate(value, error, freedom=freedom), order=1).freedom
+    assert (float(few.sel(tau=0.5)), float(few.sel(tau=2.0))) == (5.0, 3.0)  # those of the least certain size
     exact = estimates.limit(Estimate(2.0 + 3.0 / value["dim"], 0.1), order=1)
     assert float(exact.value) == pytest.approx(2.0)
 

@@ -3,16 +3,12 @@
 import html
 import json
 import re
-import shutil
 
-import h5py
 import pytest
-import strangers
 from faults.processes import CLAIM, CLAIMS, ICL, STORE, inside, run_command, strictly
 
 import icllab as icl
 from icllab.lab import records, registry
-from icllab.lab.basis import basis_of
 
 ALL = registry.claims
 COUNTS = re.compile(
@@ -145,48 +141,3 @@ def test_smoke_has_no_verdict_of_a_record_either():
         verdict = icl.check("singular/exact_coefficients", size, recorded=True)
         assert (verdict.outcome == "holds") == (size == "small")
         assert bool(verdict.findings) == (size == "small")
-
-
-@pytest.mark.parametrize("lost", ["small", "medium", "full"])
-def test_a_verdict_without_its_data_is_not_recorded_in_any_view(lost, tmp_path, opened, capfd):
-    """The data of ``small`` are there unless they are lost; of another size the record states a verdict alone."""
-    folder = tmp_path / "mine" / "first"
-    shutil.copytree(strangers.PACKAGE / strangers.CLAIM, folder)
-    content = json.loads((folder / "record.json").read_text())
-    if lost == "small":
-        with h5py.File(folder / "record.nc", "r+") as file:
-            del file["small"]
-    else:
-        content[lost] = {**content["small"], "verdict": "undecided", "findings": []}
-        (folder / "record.json").write_text(json.dumps(content))
-    name, places = "mine/first", ["--claims", str(folder)]
-    card = records.card(name, folder)
-    expected = (None, None) if lost == "small" else ("small", "holds")
-    assert (card.recorded, card.verdict, card.without_data) == (*expected, (lost,))
-
-    def icl_(*words):
-        return inside(capfd, [*ICL, *words, *places])
-
-    (row,) = strictly(icl_("list", name, "--json")[1])["claims"]
-    assert (list(row["record"]), row["not_recorded"]) == ([expected[0]] if expected[0] else [], [lost])
-    assert ("not recorded" if lost == "small" else "holds  ") in icl_("list", name)[1]
-    assert f"{lost} not recorded" in " ".join(icl_("list", name, "--long")[1].split())
-    status, out, _ = icl_("check", name, "--recorded", "--json")
-    (answer,) = strictly(out)["claims"]
-    assert (answer.get("size"), answer["verdict"], status) == (*expected, 3 if lost == "small" else 0)
-    assert lost == "small" or answer["notes"] == list(icl.check(name, claims=folder, recorded=True).notes)
-    assert lost == "small" or answer["notes"][0].startswith(f"{lost}: not recorded")
-    basis = basis_of(name, folder=folder)
-    assert (basis.size, basis.origin) == ((lost, "entry") if lost == "small" else ("small", "record"))
-    assert basis_of(name, lost, folder=folder).origin == "entry"
-    file = tmp_path / "report.html"
-    report = strictly(icl_("report", name, "--out", str(tmp_path), "-o", str(file), "--json")[1])
-    assert report["verdicts"][name] == expected[1]
-    page = opened(tmp_path, claims=folder)
-    tile = next(row for row in page.get("/api/claims").json()["claims"] if row["claim"] == name)
-    assert tile["verdict"] == (expected[1] or "none")
-    for html_text in (page.get(f"/api/claims/{name}").json()["html"], file.read_text("utf-8")):
-        badges = re.findall(r'<summary><span class="verdict (\w+)">([\w ]+)</span> at size (\w+)', html_text)
-        assert ("none", "not recorded", lost) in badges
-        assert len(badges) == (1 if lost == "small" else 2)
-        assert "undecided" not in " ".join(text for _, text, _ in badges)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from training.predictors import Slope
 
 import icllab as icl
 from icllab.core.errors import InputError
@@ -117,6 +118,25 @@ def test_held_out_losses_leave_padding_out(getkey):
     error = np.nanstd(rows[:, :3], axis=0, ddof=1) / np.sqrt(count[:3])
     np.testing.assert_allclose(run.dataset.held_out_error[0, 0, :3], error, rtol=1e-3)
     assert np.isnan(run.dataset.held_out_error[0, 0, 3:]).all()  # of one prompt
+
+
+def test_held_out_means_and_errors_are_over_the_prompts_that_have_a_target(getkey):
+    """The count of a position is its own, not that of all prompts."""
+    rng = np.random.default_rng(0)
+    lengths, x, y = np.array([4, 4, 3, 2, 2]), rng.normal(size=(5, 4, 3)), rng.normal(size=(5, 4))
+    mask = np.arange(4) < lengths[:, None]
+    padded = jax.vmap(RegressionPrompt)(jnp.asarray(x, "float32"), jnp.asarray(y, "float32"), jnp.asarray(mask))
+    model, task = (
+        Slope(jnp.asarray(rng.normal(size=3), "float32")),
+        LinearRegression.convention("garg", dim=3, length=3),
+    )
+    run = icl.fit(
+        model, task, data=padded, steps=1, key=getkey(), optimizer=optax.sgd(0.0), record=Record(held_out=padded)
+    )
+    rows = np.where(mask, (x @ np.asarray(model.w) - y) ** 2, np.nan)
+    np.testing.assert_allclose(run.dataset.held_out_loss[0, 0], np.nanmean(rows, axis=0), rtol=1e-4)
+    errors = np.nanstd(rows, axis=0, ddof=1) / np.sqrt(mask.sum(axis=0))
+    np.testing.assert_allclose(run.dataset.held_out_error[0, 0], errors, rtol=1e-3)
 
 
 def test_padding_without_a_mask_is_refused(getkey):

@@ -35,6 +35,11 @@ def test_a_target_is_met_by_the_averaged_loss():
     assert first_end(TargetLoss(0.1), losses) is None
 
 
+def test_a_target_is_not_met_before_the_average_is_full():
+    losses = [0.1, 5.0, 0.4, 0.2, 0.1]  # averages over three: 0.10, 2.55, 1.83, 1.29, 0.89
+    assert first_end(TargetLoss(1.0, memory=3), losses) == 4
+
+
 def test_divergence_is_relative_to_the_first_loss():
     assert first_end(Divergence(10.0), [2.0, 19.0, 20.5, 3.0]) == 2
     assert first_end(Divergence(10.0), [0.0, 1.0, 1e6]) is None  # nothing is a multiple of zero

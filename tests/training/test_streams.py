@@ -9,6 +9,7 @@ from training.predictors import prompts, task
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
+from icllab.tasks import Curriculum, LinearRegression
 from icllab.training.streams import Fixed, Fresh, Stream, set_size, source_of, stream_of
 
 
@@ -72,6 +73,18 @@ def test_reused_prompts_are_those_of_the_first_step_of_a_block_wherever_a_run_be
     found = prompts_of(stream, law, None, key, steps_from(begin, 8)).x
     blocks = np.asarray(prompts_of(Stream("fresh", 2), law, None, key, steps_from(0, 4)).x)
     np.testing.assert_array_equal(found, blocks[steps_from(begin, 8) // 3])
+
+
+@pytest.mark.parametrize("begin", [0, 2, 4])
+def test_reused_prompts_are_of_the_task_at_the_first_step_of_their_block(begin, getkey):
+    """What changes with the step, such as a curriculum, goes on at the pace of the steps."""
+    law = Curriculum(LinearRegression.convention("garg", dim=4, length=6), dim=1, positions=2, interval=3)
+    steps, key = steps_from(begin, 8), getkey()
+    found = prompts_of(Stream("fresh", 2, reuse=3), law, None, key, steps).x
+    for prompt, step in zip(np.asarray(found), steps, strict=True):
+        first = step - step % 3
+        expected = law.at_step(jnp.int32(first)).sample_many(2, key=jax.random.fold_in(key, first // 3)).x
+        np.testing.assert_allclose(prompt, expected, rtol=1e-6)
 
 
 def test_the_stream_that_the_arguments_describe(getkey):

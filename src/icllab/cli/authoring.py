@@ -76,9 +76,9 @@ def conform(folder: Path, badge: Path | None) -> Report:
             state = typeset(("ok", "green")) if item.met else typeset(("missing", "bold red"))
             table.add_row(state, typeset(item.name), typeset(item.fault))
         console.print(Padding(table, (0, 0, 0, 2)))
-        rows = [("note", authoring.OPEN)] if met == len(items) else []
-        lines(console, [*rows, *([("badge", badge)] if badge is not None else [])])
+        if badge is not None:
+            lines(console, [("badge", badge)])
 
     rows = [{"item": item.name, "met": item.met, "missing": item.fault} for item in items]
-    data = {"claim": name, "conforms": met == len(items), "items": rows, "badge": badge, "note": authoring.OPEN}
+    data = {"claim": name, "conforms": met == len(items), "items": rows, "badge": badge}
     return Report(data, plain, int(met < len(items)))

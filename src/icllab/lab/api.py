@@ -92,7 +92,7 @@ def check(
     from icllab.lab.results import verdict_at
 
     if recorded:
-        return records.verdict(claim, size, control, claims)[1]
+        return records.judged(claim, size, control, claims)[1]
     request = stored_request(claim, size, out=out, control=control, claims=claims)
     dataset, notes = read(request)
     return verdict_at(request.claim(), request.size, dataset, notes)

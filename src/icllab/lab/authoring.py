@@ -9,11 +9,6 @@ from icllab.core.errors import InputError, expected, require_known
 from icllab.core.files import disk_faults, write_atomically
 
 TEMPLATES = Path(icllab.__file__).parent / "templates"
-OPEN = (
-    '"conforms" is no verdict: whether the sentence says what its check compares, a formula was copied by hand, or a '
-    "bound was chosen after the data, a reader has to judge"
-)
-"""What no item of conformance sees."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
 _README = """# {name}
 
@@ -56,11 +51,11 @@ def new(name: str, template: str, folder: Path = Path()) -> list[Path]:
 
 
 def badge(met: int, total: int) -> str:
-    """An SVG of one line: ``icl-lab | conforms``, or of how many items are met; its title says what stays open."""
-    right, colour = ("conforms", "#00734f") if met == total else (f"{met} of {total}", "#b3401a")
+    """An SVG of one line: ``icl-lab | conforms, no verdict``, or of how many items are met."""
+    right, colour = ("conforms, no verdict", "#00734f") if met == total else (f"{met} of {total}", "#b3401a")
     left, letter, height = "icl-lab", 6.6, 20
     widths = [round(len(text) * letter) + 14 for text in (left, right)]
-    label = html.escape(f"{left}: {right}; {OPEN}")
+    label = html.escape(f"{left}: {right}")
     texts = "".join(
         f'<text x="{x}" y="14" text-anchor="middle">{html.escape(text)}</text>'
         for text, x in ((left, widths[0] / 2), (right, widths[0] + widths[1] / 2))

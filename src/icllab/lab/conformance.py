@@ -5,28 +5,27 @@ imports of libraries and refuses connections of Python's sockets. What C code or
 """
 
 import ast
-import dataclasses
 import json
 import math
 import os
 import random
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.files import parse_json, source_text
 from icllab.core.grid import Grid
-from icllab.lab import records, registry, source_files
+from icllab.lab import records, registry
 from icllab.lab.basis import Basis
 from icllab.lab.claim import SIZES, Claim
+from icllab.lab.placement import SEED
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,17 +39,15 @@ SIMULATION = (*(f"icllab.{name}" for name in _RUN), "jax", "jaxlib", "equinox", 
 """What the side of the theory imports none of."""
 THEORY = ("icllab.theory",)
 """What the side of the measurement imports none of."""
-_HIDDEN = frozenset(
-    {"exec", "eval", "compile", "open", "fdopen", "read_text", "read_bytes", "run_path", "import_module", "runpy"}
-    | {"__import__", "__builtins__", "builtins", "importlib", "ctypes"}
-)
-_METHODS = frozenset({"eval", "compile"})  # of other objects, such as a lowered program of JAX
-REPEATED_SECONDS = 10.0
-"""Seconds by the record of a cell of ``small`` that is measured again."""
-REPEATED_SEEDS = 10
-"""Largest number of its seeds."""
-LARGEST_CHANGE = 100.0
-"""Factor by which a control may multiply everything that is measured."""
+EVASIONS = {"exec", "eval", "compile", "open", "__import__", "__file__", "importlib", "builtins", "runpy"} | {
+    *("inspect", "sys", "os", "subprocess", "ctypes")
+}
+"""Builtins and modules by which imports, files, settings and the caller are reached unseen; neither side uses them."""
+AGAIN = 10.0
+"""Seconds that a cell may take, by the record, that is measured again."""
+FOLD = 100.0
+"""Times that a control may change the numbers by which it refutes."""
+_ROUNDING = 1e-6  # what an exact statement leaves over, of which any number is a multiple
 _LONGEST = 600.0  # seconds that the process of the smoke may take
 
 
@@ -101,6 +98,9 @@ def conform(folder: Path) -> tuple[str, list[Item]]:
             items.append(Item(item, advice))
         except IclError as error:
             items.append(Item(item, str(error)))
+    if any(item.name == "record" and item.met for item in items):
+        again = measured_again(claim, folder, random.SystemRandom().randrange(1 << 32))
+        items += [] if again is None else [Item("measured again", again)]
     return name, items
 
 
@@ -162,12 +162,16 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
     there, such as constants, and no function. A side is a file with the modules of its folder that it imports.
     """
     path = registry.file(claim.name, folder)
-    sides = {"claim.py": _side(path), "measure.py": _side(registry.measure_file(path), without=path)}
-    for side, forbidden in (("claim.py", SIMULATION), ("measure.py", THEORY)):
+    source = registry.measure_file(path)
+    alone = source == path  # a claim in one file, whose measurement imports what a simulation needs
+    sides = {"claim.py": _side(path), "measure.py": _side(source, without=None if alone else path)}
+    for side, forbidden in (("claim.py", () if path.name != "claim.py" else SIMULATION), ("measure.py", THEORY)):
         for file, imported in sides[side].items():
             for module in sorted(imported):
                 if any(module == name or module.startswith(f"{name}.") for name in forbidden):
                     yield f"{file.name}, of the side of {side}, imports {module}"
+    if alone:
+        return
     modules = [set().union(*side.values()) for side in sides.values()]
     for module in sorted(modules[0] & modules[1]):
         if module.partition(".")[0] in set(path.parts) - {"icllab"}:
@@ -176,11 +180,20 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
         yield f"{file.name} is imported by claim.py and by measure.py"
     functions = {node.name for node in _tree(path).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     for file in sides["measure.py"]:
-        if names := sorted(_HIDDEN & {*_names(file)}):
-            yield f"{file.name} uses {', '.join(names)}, which may bring in what no import shows"
         for module, names in _imports(file):
             if _local(module, file) == path and (taken := sorted(functions.intersection(names or functions))):
                 yield f"{file.name} imports {', '.join(taken)} from claim.py"
+            if any(_local(f"{module.rstrip('.')}.{name}", file) == path for name in names):
+                yield f"{file.name} imports the whole of claim.py"
+    for file in {**sides["claim.py"], **sides["measure.py"]}:
+        for name in sorted(_evasions(file)):
+            yield f"{file.name} uses {name}, past which no import is seen"
+
+
+def _evasions(file: Path) -> set[str]:
+    """Names in a file by which code or numbers come in that no import statement shows."""
+    names = {node.id for node in ast.walk(_tree(file)) if isinstance(node, ast.Name)}
+    return EVASIONS & (names | {module.partition(".")[0] for module, _ in _imports(file)})
 
 
 def _side(path: Path, without: Path | None = None) -> dict[Path, set[str]]:
@@ -218,18 +231,6 @@ def _imports(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield "icllab", (node.attr,)
 
 
-def _names(file: Path) -> Iterator[str]:
-    """The names that a file reads or imports, and the attributes of modules that it imports."""
-    for node in ast.walk(_tree(file)):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield from {node.attr} - _METHODS
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (node.module or "",) if isinstance(node, ast.ImportFrom) else ()
-            yield from (part for alias in node.names for part in alias.name.split("."))
-
-
 def _local(module: str, file: Path) -> Path | None:
     """The file beside ``file`` that a module's last part names; None where it is elsewhere."""
     path = file.with_name(f"{module.rpartition('.')[2]}.py")
@@ -252,17 +253,9 @@ STATIC: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
 # What the record says.
 
 
-def judged(claim: Claim, folder: Path | None, control: str | None = None) -> "tuple[str, Verdict]":
-    """The largest size with recorded data, and the verdict on them as the check gives it now."""
-    from icllab.lab.results import judge
-
-    dataset = records.predicted_data(claim.name, None, control, folder)
-    return str(records.configuration(dataset)["size"]), judge(claim.under(control), dataset)
-
-
 def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """Data of the claim's own VERSION, on which the check gives the recorded verdict, which is not ``fails``."""
-    size, verdict = judged(claim, folder)
+    size, verdict = records.judged(claim.name, folder=folder)
     entry = records.read(claim.name, folder)[size]
     outcome = verdict.outcome.value
     if entry["measure"] != claim.version:
@@ -274,55 +267,21 @@ def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
         yield f"the check says {outcome} on the data of {size}, the record {entry['verdict']} or other findings"
     if not any(finding.about == "claim" for finding in verdict.findings):
         yield "the check has no finding"
-    if records.statement(claim.name, folder) != records.about(claim):
-        yield "the record states another sentence or other conditions than claim.py: record it again"
-    yield from data_faults(claim, folder, size)
-    holding = [finding for finding in verdict.findings if finding.outcome == "holds" and finding.predicted]
-    for name in dict.fromkeys(finding.name for finding in holding):
-        rows = [finding for finding in holding if finding.name == name]
-        # Of a bound that holds, the estimate is farther than the tolerance.
-        if all(max(abs(f.measured - f.predicted), abs(f.predicted)) < f.tolerance for f in rows):
-            yield f"{name}: the tolerance is larger than the prediction itself: zero would hold too"
-    if "small" in records.groups(claim.name, folder) and outcome != "fails":
-        yield from repeated_faults(claim, folder)
-
-
-def data_faults(claim: Claim, folder: Path | None, size: str, control: str | None = None) -> Iterator[str]:
-    """Recorded data are of the size that they name, and of the ``measure.py`` that is here."""
-    dataset = records.data(claim.name, size, control, folder)
-    place = records.group(size, control)
-    for fault in records.size_faults(claim, size, control, dataset):
-        yield f"the data of {place} are not of that size: {fault}"
-    here, stated = source_files.measure_digest(claim, folder), records.texts(dataset.attrs.get("measure_digest", ""))
-    if any(digest not in ("", here) for digest in stated):  # version 0.3 states none
-        yield f"the data of {place} were measured by another measure.py: measure and record them again"
-
-
-def repeated_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """A random cell of ``small`` with a part of its seeds, measured again, has the recorded numbers."""
-    from icllab.lab.rerun import rerun
-
-    basis = _PartOfSeeds(claim.name, "small", None, None if folder is None else str(folder))
-    if float(records.read(claim.name, folder)["small"]["seconds"]) <= REPEATED_SECONDS * len(basis.cells()):
-        for line in rerun(basis, 1 / len(basis.cells()), random.SystemRandom().randrange(2**32)).differs:
-            yield f"measured again, {line}"
-
-
-class _PartOfSeeds(Basis):
-    """Recorded data, of which the first seeds are measured again, half of them where they are few."""
-
-    def grids(self) -> list[Grid]:
-        grid = self.claim.at(self.size).grid(self.size)
-        seeds = grid.traced.get("seed", ())
-        if grid.block or "seed" not in records.data(self.name, self.size, None, self.folder).dims:
-            return [grid]
-        part = seeds[: min(REPEATED_SEEDS, -(-len(seeds) // 2))]
-        return [dataclasses.replace(grid, traced={**grid.traced, "seed": part} if seeds else grid.traced)]
+    stated = records.statement(claim.name, folder)
+    if other := [name for name, value in records.about(claim).items() if stated.get(name) != value]:
+        yield f"the record states another {' and '.join(other)} than claim.py: record again"
+    for group in records.groups(claim.name, folder):
+        size, _, control = group.partition("@")
+        if size in claim.sizes and control in (*claim.controls, ""):
+            dataset = records.data(claim.name, size, control or None, folder)
+            yield from (f"{group} has {text}" for text in records.size_faults(claim, size, control or None, dataset))
+            if records.measured_by_another(claim, dataset, folder):
+                yield f"{group} was measured by another measure.py: measure again with --fresh, and record"
 
 
 def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """Under every control the check says ``fails``, and the recorded control is the one that the claim names."""
-    size, _ = judged(claim, folder)
+    size, verdict = records.judged(claim.name, folder=folder)
     entries = records.read(claim.name, folder)[size]["controls"]
     for name, control in claim.controls.items():
         command = _recording(claim.name, folder, f" --size {size} --control {name}")
@@ -331,43 +290,36 @@ def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
             yield f"control {name} is not recorded: {command}"
         elif (control.simulated or control.axes) and entry.get("definition") != records.definition(control):
             yield f"control {name} was recorded with other arguments: {command}"
-        elif (outcome := judged(claim, folder, name)[1].outcome.value) != "fails":
+        elif (outcome := records.judged(claim.name, None, name, folder)[1].outcome.value) != "fails":
             yield f"control {name}: the check must say fails, it says {outcome}"
-        elif control.simulated or control.axes:
-            yield from data_faults(claim, folder, size, name)
-            yield from (f"control {name}: {fault}" for fault in empty_world_faults(claim, folder, size, name))
+        elif control.simulated:
+            from icllab.lab.results import judge, predicted
+
+            data = records.data(claim.name, size, name, folder)
+            for fault in _straw(verdict, judge(claim, predicted(claim, data)), axes=bool(control.axes)):
+                yield f"control {name}: {fault}"
 
 
-def empty_world_faults(claim: Claim, folder: Path | None, size: str, name: str) -> Iterator[str]:
-    """Under a control that only simulates, predictions stay, and the data do not all grow a hundredfold."""
-    control = claim.controls[name]
-    data = [records.data(claim.name, size, world, folder) for world in (None, name)]
-    scales = [
-        {n: float(abs(v).where(np.isfinite(v)).mean()) for n, v in d.items() if v.dtype.kind == "f"} for d in data
-    ]
-    growth = [scales[1].get(n, 0.0) / scale for n, scale in scales[0].items() if scale > records.ROUNDING]
-    if growth and min(growth) > LARGEST_CHANGE:
-        yield f"it multiplies everything that is measured by at least {min(growth):.3g}: any check would fail"
-    if control.theory is None and not control.axes:
-        before, under = (
-            {f.id: f.predicted for f in judged(claim, folder, world)[1].findings if f.about == "claim"}
-            for world in (None, name)
-        )
-        moved = sorted(
-            id for id in before.keys() & under.keys() if not math.isclose(before[id], under[id], rel_tol=1e-6)
-        )
-        if moved:
-            yield f"the prediction of {moved[0]} moves with the measured data"
+def _straw(verdict: "Verdict", under: "Verdict", *, axes: bool) -> Iterator[str]:
+    """What an honest control does not do to findings, and without ``axes`` of its own not to their predictions."""
+    before = {finding.id: finding for finding in verdict.findings if finding.about == "claim"}
+    pairs = [(before[finding.id], finding) for finding in under.findings if finding.id in before]
+    sizes = [(max(abs(b.measured), abs(b.predicted)), abs(f.measured)) for b, f in pairs if f.outcome == "fails"]
+    if sizes and all(now > FOLD * size > FOLD * _ROUNDING for size, now in sizes):
+        yield f"it changes the numbers by which it refutes more than {FOLD:g} times: any claim fails in such a world"
+    moved = {f.name for b, f in pairs if not math.isclose(b.predicted, f.predicted, rel_tol=1e-6, abs_tol=1e-12)}
+    if moved and not axes:
+        yield f"what is predicted of {', '.join(sorted(moved))} moves with the measured data: a theory knows none"
 
 
 def unfalsified(claim: Claim, folder: Path | None) -> set[str]:
     """The findings that no recorded control falsifies."""
-    _, verdict = judged(claim, folder)
+    _, verdict = records.judged(claim.name, folder=folder)
     entries = records.read(claim.name, folder)
     names = {finding.name for finding in verdict.findings if finding.about == "claim"}
     for name in claim.controls:
         if any(name in entry.get("controls", {}) for entry in entries.values()):
-            _, under = judged(claim, folder, name)
+            _, under = records.judged(claim.name, None, name, folder)
             names -= {finding.name for finding in under.findings if finding.outcome.value == "fails"}
     return names
 
@@ -376,6 +328,14 @@ def falsification_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """Every finding fails under a control: one that cannot fail says nothing."""
     if names := unfalsified(claim, folder):
         yield f"no control falsifies {', '.join(sorted(names))}: add a world in which it is false"
+    sides: dict[str, list[tuple[float, float]]] = {}
+    for finding in records.judged(claim.name, folder=folder)[1].findings:
+        two_sided = finding.about == "claim" and not re.search(" [<>] ", finding.what)
+        if two_sided and abs(finding.measured - finding.predicted) <= finding.tolerance:
+            sides.setdefault(finding.name, []).append((finding.tolerance, abs(finding.predicted)))
+    for name, pairs in sides.items():
+        if 0 < max(size for _, size in pairs) < min(tolerance for tolerance, _ in pairs):
+            yield f"the tolerance of {name} exceeds the prediction itself: nothing holds as well"
 
 
 def figure_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
@@ -407,6 +367,43 @@ RECORDED: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
     "findings can fail": falsification_faults,
     "figure": figure_faults,
 }
+
+
+# What a cell of the record measures again.
+
+
+@dataclass(frozen=True)
+class _TwoSeeds(Basis):
+    """A record at two random seeds: numbers of a seed are those that it measures beside a hundred others."""
+
+    key: int = 0
+
+    def grids(self, control: str | None) -> list[Grid]:
+        grid = super().grids(control)[0]
+        seeds = random.Random(self.key).sample(grid.traced[SEED], min(2, len(grid.traced[SEED])))
+        return [replace(grid, traced={**grid.traced, SEED: tuple(seeds)})]
+
+    def measured(self, control: str | None = None) -> "tuple[xr.Dataset, list[str]]":
+        dataset, notes = super().measured(control)
+        names = [name for name, values in dataset.data_vars.items() if SEED in values.dims]
+        return dataset[names].sel({SEED: sorted(self.grids(control)[0].traced[SEED])}), notes
+
+
+def measured_again(claim: Claim, folder: Path, key: int) -> str | None:
+    """What differs in a random cell of the smallest size that is judged; None where the record has it take too long."""
+    from icllab.lab.rerun import rerun
+
+    size = next(size for size in SIZES[1:] if size in records.groups(claim.name, folder))
+    grid, seconds = claim.at(size).grid(size), records.read(claim.name, folder)[size]["seconds"]
+    if seconds > AGAIN * len(grid):
+        return None
+    seeds = claim.reduce is None and any(SEED in v.dims for v in records.data(claim.name, size, None, folder).values())
+    place = (claim.name, size, None, str(folder))
+    try:
+        differs = rerun(_TwoSeeds(*place, key) if seeds else Basis(*place), 1e-6, key).differs
+    except IclError as error:
+        return str(error)
+    return "; ".join(differs)
 
 
 # What the smoke does.

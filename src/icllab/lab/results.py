@@ -410,22 +410,20 @@ def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
     """A measured Dataset with the claim's theory, and with symbol, meaning and unit of every axis and quantity."""
-    if claim.theory is not None:
-        dataset = claim.theory(without_control(dataset)).assign_attrs(dataset.attrs)
-    dataset = dataset.copy()
+    dataset = dataset.copy() if claim.theory is None else claim.theory(unnamed(dataset)).assign_attrs(dataset.attrs)
     for name in dataset.variables:
         row = claim.vocabulary.row(str(name))
         dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
     return dataset.assign_attrs(names=json.dumps(claim.vocabulary.described()))
 
 
-def without_control(dataset: xr.Dataset) -> xr.Dataset:
-    """A copy of a Dataset whose attributes do not name its control: theory and check judge by the numbers alone."""
-    configuration = dataset.attrs.get("configuration")
-    if configuration is None:
-        return dataset.copy()
-    stated = {**parse_json(configuration, "configuration"), "control": None}
-    return dataset.copy().drop_encoding().assign_attrs(configuration=json.dumps(stated, sort_keys=True))
+def unnamed(dataset: xr.Dataset) -> xr.Dataset:
+    """A copy with what a theory and a check may know: no attribute that tells a control from the claim."""
+    attributes = {name: dataset.attrs[name] for name in ("claim", "names") if name in dataset.attrs}
+    if "configuration" in dataset.attrs:
+        configuration = parse_json(dataset.attrs["configuration"], "configuration") | {"control": None}
+        attributes["configuration"] = json.dumps(configuration)
+    return dataset.copy().drop_encoding().drop_attrs(deep=False).assign_attrs(attributes)
 
 
 def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
@@ -441,12 +439,12 @@ def verdict_at(claim: Claim, size: str, dataset: xr.Dataset, notes: Sequence[str
 def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
     """The verdict of a claim's check on a Dataset; a check that raises is a fault of the claim's file."""
     assert claim.check is not None  # the registry has set it
+    dataset = unnamed(dataset)
     try:
-        unnamed = without_control(dataset)
-        findings = claim.check(unnamed)
+        findings = claim.check(dataset)
         if any(finding.outcome is Outcome.FAILS for finding in findings):  # by more than one of so many by chance?
             with comparisons(sum(finding.standard_error != 0 for finding in findings)):
-                findings = claim.check(unnamed)
+                findings = claim.check(dataset)
         if dataset.sizes.get(SEED) == 1:
             single = [finding.about == "claim" and not finding.seedless for finding in findings]
             several = withheld(findings, "one seed shows no error; more seeds would tell")

@@ -106,7 +106,7 @@ class Api:
         words = " ".join([card.claim, card.sentence, card.conditions, *(source.text for source in card.sources)])
         return tile | {
             "papers": [source.key for source in card.sources],
-            "verdict": (badge and badge.verdict) or "none",
+            "verdict": badge.verdict if badge else "none",
             "stale": bool(badge and badge.stale),
             "words": words.lower(),
             "html": cards.tile(card, evidence, results.picture(entry, local), f"#/claim/{card.claim}"),

@@ -13,7 +13,7 @@ from icllab.core.sources import Reference
 from icllab.lab import registry
 from icllab.lab.claim import SIZES
 from icllab.lab.outcomes import Outcome, counts, worded
-from icllab.lab.records import NO_DATA, NOT_RECORDED, Card
+from icllab.lab.records import NOT_RECORDED, Card
 from icllab.page import sentences
 from icllab.page.markup import Html, joined, table, tag
 
@@ -38,7 +38,7 @@ class Evidence:
         stale: Whether the measurement has another version since.
         local: Whether these are results on this machine.
         by_author: Whether the author of a claim from elsewhere states them.
-        controls: Name of a negative control -> its verdict in the same record.
+        controls: Name of a negative control -> its verdict in the same record; None if it is not recorded.
         origin: Phrases on the commit, date and machine of the run.
         notes: Further sentences.
         links: Labels and addresses of data and figures.
@@ -53,7 +53,7 @@ class Evidence:
     stale: bool = False
     local: bool = False
     by_author: bool = False
-    controls: Mapping[str, str] = field(default_factory=dict)
+    controls: Mapping[str, str | None] = field(default_factory=dict)
     origin: Sequence[str] = ()
     notes: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
@@ -72,7 +72,7 @@ class Picture:
 
 def from_record(card: Card) -> list[Evidence]:
     """The entries of a claim's record, the smallest size first."""
-    entries = [
+    return [
         Evidence(
             size=size,
             verdict=entry["verdict"],
@@ -84,8 +84,6 @@ def from_record(card: Card) -> list[Evidence]:
         )
         for size, entry in card.record.items()
     ]
-    entries += [Evidence(size=size, notes=[f"{NOT_RECORDED}, {NO_DATA}"]) for size in card.without_data]
-    return sorted(entries, key=lambda run: SIZES.index(run.size))
 
 
 def origin(commit: str, date: str, machine: str, seconds: float) -> list[str]:
@@ -97,12 +95,9 @@ def origin(commit: str, date: str, machine: str, seconds: float) -> list[str]:
 
 
 def standing(runs: Iterable[Evidence]) -> Evidence | None:
-    """The run behind the badge of a claim: the largest judged one, on this machine if there is any.
-
-    Without one, the largest size that is not recorded.
-    """
-    candidates = [run for run in runs if run.control is None and (run.verdict is not None or not run.local)]
-    return max(candidates, key=lambda run: (bool(run.verdict), run.local, SIZES.index(run.size)), default=None)
+    """The run behind the badge of a claim: the largest judged one, on this machine if there is any."""
+    candidates = [run for run in runs if run.control is None and run.verdict is not None]
+    return max(candidates, key=lambda run: (run.local, SIZES.index(run.size)), default=None)
 
 
 def badge(verdict: str | None, stale: bool = False, *, control: bool = False, missing: str = NOT_RUN) -> Html:
@@ -120,18 +115,20 @@ def badge(verdict: str | None, stale: bool = False, *, control: bool = False, mi
     return joined(tag("span", verdict or missing, class_=f"verdict {kind}"), *mark)
 
 
-def standing_badge(run: Evidence | None) -> Html:
+def standing_badge(runs: Iterable[Evidence]) -> Html:
     """The badge of a claim, with the size and place of the run behind it."""
+    runs = list(runs)
+    run = standing(runs)
     if run is None:
-        return badge(None)
-    label = tag("span", ", ".join([run.size, *filter(None, [_place(run)])]), class_="where")
-    return joined(badge(run.verdict, run.stale, missing=NOT_RECORDED), " ", label)
+        stated = [run.size for run in runs if not run.local and run.control is None]
+        return badge(None, missing=f"{NOT_RECORDED} ({stated[-1]})" if stated else NOT_RUN)
+    label = tag("span", f"{run.size}, {_place(run)}", class_="where")
+    return joined(badge(run.verdict, run.stale), " ", label)
 
 
 def _place(run: Evidence) -> str:
-    if not run.local and run.verdict is None:
-        return ""
-    return "run here" if run.local else "recorded by its author" if run.by_author else "recorded"
+    stated = "recorded" if run.verdict else "stated without data"
+    return "run here" if run.local else f"{stated} by its author" if run.by_author else stated
 
 
 def recorded_figure(claim: str) -> Path | None:
@@ -161,7 +158,7 @@ def tile(card: Card, runs: Sequence[Evidence], picture: Picture | None, address:
     sources = ", ".join(source.short for source in card.sources)
     return tag(
         "article",
-        tag("p", standing_badge(standing(runs)), class_="status"),
+        tag("p", standing_badge(runs), class_="status"),
         figure(picture) if picture else tag("p", "No figure yet: a run draws it.", class_="nofigure"),
         tag("h3", tag("a", card.sentence, href=address)),
         tag("p", tag("code", card.claim), class_="name"),
@@ -198,7 +195,7 @@ def card_html(
     sources = [tag("a" if href else "span", source.short, href=href, title=source.text) for source, href in addresses]
     badge_run = standing(runs)
     parts: list[str] = [
-        tag("p", standing_badge(badge_run), class_="status"),
+        tag("p", standing_badge(runs), class_="status"),
         tag(heading or "p", card.sentence, class_="sentence"),
     ]
     if card.conditions:
@@ -227,9 +224,11 @@ def _listed(parts: Sequence[Html]) -> list[str]:
 
 
 def _control(card: Card, name: str, runs: Sequence[Evidence]) -> Html:
-    verdicts: list[tuple[str, str]] = [(run.controls[name], run.size) for run in runs if name in run.controls]
+    verdicts: list[tuple[str | None, str]] = [(run.controls[name], run.size) for run in runs if name in run.controls]
     verdicts += [(run.verdict, f"{run.size}, run here") for run in runs if run.control == name and run.verdict]
-    badges = [joined(badge(verdict, control=True), f" {size}") for verdict, size in verdicts] or [badge(None)]
+    badges = [joined(badge(verdict, control=True, missing=NOT_RECORDED), f" {size}") for verdict, size in verdicts] or [
+        badge(None)
+    ]
     return tag("li", tag("code", name), f": {card.controls[name]}. ", *_listed(badges))
 
 
@@ -251,8 +250,7 @@ def _evidence(run: Evidence, symbols: Mapping[str, Quantity], expand: bool) -> H
         parts.append(console(run.command))
     missing = NOT_JUDGED if run.local else NOT_RECORDED
     verdict = badge(run.verdict, run.stale, control=run.control is not None, missing=missing)
-    details = f", {place}: {worded(counts(run.findings))}" if (place := _place(run)) else ""
-    summary = tag("summary", verdict, f" at size {run.size}{control}{details}")
+    summary = tag("summary", verdict, f" at size {run.size}{control}, {_place(run)}: {worded(counts(run.findings))}")
     return tag("details", summary, *parts, open=expand)
 
 

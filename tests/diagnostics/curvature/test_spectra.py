@@ -115,6 +115,12 @@ def test_spectra_are_exact_where_the_matrix_is_small_and_within_errors_where_not
     for name, value in (("trace", h.sum()), ("hessian_rank", np.sum(h > 0.01))):
         assert abs(float(random_values[name]) - value) < 3 * float(random_values[f"{name}_error"]) < 0.5 * abs(value)
     np.testing.assert_allclose(random_values["node_weight"].sum("node"), 1, atol=1e-12)
+    # The density of the nodes has the moments of the spectrum; the gap is the change by the last half of the products.
+    nodes, weights = random_values["node_value"], random_values["node_weight"]
+    np.testing.assert_allclose(22 * (nodes * weights).sum("node").mean(), random_values["trace"], rtol=1e-9)
+    squares = 22 * (nodes**2 * weights).sum("node")
+    assert abs(float(squares.mean()) - np.sum(h**2)) < 4 * float(squares.std(ddof=1)) / 96**0.5
+    assert abs(float(random_values["trace_gap"])) < 1e-9  # Lanczos has the first moment with any number of products
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])

@@ -110,6 +110,21 @@ def test_the_log_rank_statistic_is_that_of_scipy():
     np.testing.assert_allclose(mirrored["log_ratio"], -result["log_ratio"], rtol=1e-12)
 
 
+def test_a_difference_is_that_of_the_second_to_the_first():
+    """Without censoring, restricted means are means; the ratio and the difference have the sign of the delay."""
+    rng = np.random.default_rng(3)
+    first, second = rng.uniform(1, 5, 7), rng.uniform(6, 9, 9)
+    until = float(second.max())
+    result = delay(group(np.append(first, until)), group(np.append(second, until)))
+    a, b = np.append(first, until), np.append(second, until)
+    errors = [times.std(ddof=1) / np.sqrt(len(times)) for times in (a, b)]
+    np.testing.assert_allclose(result["restricted_difference"], b.mean() - a.mean(), rtol=1e-12)
+    np.testing.assert_allclose(result["restricted_difference_error"], np.hypot(*errors), rtol=1e-12)
+    np.testing.assert_allclose(result["log_ratio"], np.log(b.mean() / a.mean()), rtol=1e-12)
+    relative = np.hypot(errors[0] / a.mean(), errors[1] / b.mean())
+    np.testing.assert_allclose(result["log_ratio_error"], relative, rtol=1e-12)
+
+
 def test_the_exact_p_value_counts_divisions():
     """Groups of three that do not overlap: of twenty divisions two are as far apart."""
     result = delay(group([1, 2, 3]), group([4, 5, 6]))

@@ -81,6 +81,13 @@ def test_levels_that_are_not_named_are_measured():
     assert low < result["plateau_mean"] < high
 
 
+@pytest.mark.parametrize(("records", "last"), [(61, 6), (20, 2), (9, 1)])
+def test_the_end_is_the_mean_of_the_last_tenth_of_the_records(records, last):
+    rows = np.random.default_rng(records).normal(size=(3, records))
+    result = transitions(curves(rows, STEPS[:records]))
+    np.testing.assert_allclose(result["end_level"], rows[:, -last:].mean(axis=1), rtol=1e-12)
+
+
 def test_noise_is_no_transition():
     noise = np.random.default_rng(0).normal(0.25, 0.01, (4, len(STEPS)))
     assert not transitions(curves(noise))["crossed"].any()

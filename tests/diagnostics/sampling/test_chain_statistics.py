@@ -21,6 +21,16 @@ def chains(terms, distance=None):
     )
 
 
+def test_chains_that_stay_apart_have_distances_that_say_so():
+    """The loss may agree between chains whose distances from the point do not."""
+    rng = np.random.default_rng(1)
+    terms, together = rng.normal(size=(4, 400, 1)), rng.normal(size=(4, 400)) ** 2 + 5
+    apart = statistics(chains(terms, np.float32(together + 4 * np.arange(4)[:, None])), np.ones(1), 10.0, FAR)
+    near = statistics(chains(terms, np.float32(together)), np.ones(1), 10.0, FAR)
+    assert apart["rhat"] == near["rhat"] < 1.02
+    assert near["distance_rhat"] < 1.02 < 1.5 < apart["distance_rhat"]
+
+
 def test_terms_sum_to_the_estimate():
     rng = np.random.default_rng(0)
     terms = rng.normal(size=(4, 400, 3)) @ np.diag([1, 2, 3]) + np.array([1, 2, 3])
@@ -39,6 +49,7 @@ def test_terms_sum_to_the_estimate():
     alone = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / 1600)
     assert 0.2 < np.mean(spread / alone) < 2
     assert found["baseline"] == 1
+    np.testing.assert_array_equal(found["term_baseline"][1], [0.5, 0.25, 0.25])
     _, trace = found["loss_trace"]
     np.testing.assert_allclose(trace, 1 + terms.sum(2), atol=1e-5)
     _, each = found["chain_estimate"]
@@ -71,6 +82,17 @@ def test_a_drift_is_from_the_first_third_to_the_last():
     """Of 90 draws in a line, 60 of their steps."""
     terms = np.tile(0.5 * np.arange(90.0)[:, None], (4, 1, 1))
     assert statistics(chains(terms), np.zeros(1), 2.0, FAR)["drift"] == pytest.approx(60, rel=1e-6)
+
+
+def test_a_drift_is_from_the_first_third_to_the_last_and_a_distance_the_root_of_a_mean_square():
+    rng = np.random.default_rng(2)
+    ramp = np.linspace(0, 3, 300) + 0.1 * rng.normal(size=(4, 300))
+    squares = np.tile(np.array([1.0, 9.0], np.float32), (4, 150))
+    found = statistics(chains(ramp[..., None], squares), np.zeros(1), 2.0, FAR)
+    wanted = 2 * (ramp[:, 200:].mean() - ramp[:, :100].mean())
+    assert found["drift"] == pytest.approx(wanted, rel=1e-5)
+    assert found["distance"] == pytest.approx(5**0.5, rel=1e-6)
+    assert found["acceptance"] == pytest.approx(0.8, rel=1e-6)
 
 
 def test_the_slope_on_the_localization():

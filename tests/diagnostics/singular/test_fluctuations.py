@@ -43,6 +43,9 @@ NAMES = ("fluctuation", "training_loss", "waic", "estimate")
 def test_a_gaussian_by_quadrature(beta):
     y, found = gaussian(Quadrature(points=129), beta)
     np.testing.assert_allclose([float(found[name]) for name in NAMES], closed_form(y, beta), rtol=1e-7)
+    s = 1 / (COUNT * beta + GAMMA)
+    variances = s * np.sum((y - y.mean(0)) ** 2, axis=1) + DIM * s**2 / 2
+    np.testing.assert_allclose(found["sample_variance"], variances, rtol=1e-7)
     assert found.attrs["warnings"] == []
 
 
