@@ -218,3 +218,18 @@ def test_a_smoke_that_raises_says_what(folder):
     smoke, network, golden = conformance.smoke_items(NAME, folder)
     assert "ZeroDivisionError" in smoke.fault
     assert (network.met, golden.met) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["print(__builtins__)", "import io; io.open('x')", "key.x.read_text()", "key.x.read_bytes()", "key.x.open()"],
+)
+def test_a_file_that_a_measurement_opens_is_told(use, folder):
+    changed(folder, "measure.py", "    samples = round", f"    {use}\n    samples = round")
+    assert "past which no import is seen" in faults("no shared code", folder)
+
+
+def test_a_program_that_is_compiled_is_not_accused(folder):
+    use = "jax.jit(abs).lower(1.0).compile()"
+    changed(folder, "measure.py", "    samples = round", f"    {use}\n    samples = round")
+    assert faults("no shared code", folder) == ""

@@ -182,6 +182,22 @@ def test_a_control_goes_to_the_entry_of_its_size(folder, icl_command):
     assert entry["fails"] == [f"error[dim={dim}]" for dim in (2, 4, 8, 16, 32)]
 
 
+def test_runs_of_parts_that_lack_cells_make_no_record(folder, icl_command, capfd):
+    """Together they have every value of the size, and no number where a dim was asked for with one ridge alone."""
+    path = folder / "steady" / "claim.py"
+    text = path.read_text()
+    assert text.count('"ridge": (0.0,)') > 1
+    path.write_text(text.replace('"ridge": (0.0,)', '"ridge": (0.0, 0.5)'))
+    forget_claims()
+    assert icl_command("run", "--set", "ridge=0") == 0
+    assert icl_command("run", "--set", "dim=2") == 0
+    assert icl_command("check", "--record") == 3
+    assert "expected 5 cells, 4 are missing" in " ".join("".join(capfd.readouterr()).split())
+    assert records.read(CLAIM, folder) == {}
+    assert icl_command("run") == 0
+    assert icl_command("check", "--record") == 0
+
+
 def test_a_record_is_stale_when_the_measurement_states_another_version(recorded):
     card = records.card(CLAIM, recorded)
     assert (card.recorded, card.verdict, card.stale) == ("small", "holds", False)

@@ -1,6 +1,7 @@
 """Commands that only read results: ``icl check``, ``draw`` and ``export``."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -54,7 +55,7 @@ def check(names: Sequence[str], options: "Selection", *, recorded: bool, record:
 def _verdict(name: str, options: "Selection", record: bool) -> Report:
     """The verdict on results under ``out``; with ``record``, noted with their data."""
     request = stored_request(name, options.size, out=options.out, control=options.control, claims=options.claims)
-    from icllab.lab.results import predicted, verdict_at
+    from icllab.lab.results import Store, predicted, verdict_at
 
     claim = request.claim()
     dataset, notes = read(request, theory=False)
@@ -62,6 +63,9 @@ def _verdict(name: str, options: "Selection", record: bool) -> Report:
     verdict = verdict_at(claim, request.size, predicted(claim, dataset), notes)
     if record:
         plain_claim = registry.load(name, options.claims)
+        if not any(records.size_faults(replace(plain_claim, reduce=None), request.size, request.control, dataset)):
+            # Runs of parts may have all values of the size, and not all of its cells.
+            Store.existing(request.root).collect(claim, [claim.grid(request.size)])
         files.append(("record", records.write(plain_claim, request.size, request.control, dataset, request.claims)))
     return _report(claim.sentence, request.size, request.control, verdict, files)
 

@@ -40,8 +40,9 @@ SIMULATION = (*(f"icllab.{name}" for name in _RUN), "jax", "jaxlib", "equinox", 
 THEORY = ("icllab.theory",)
 """What the side of the measurement imports none of."""
 EVASIONS = {"exec", "eval", "compile", "open", "__import__", "__file__", "importlib", "builtins", "runpy"} | {
-    *("inspect", "sys", "os", "subprocess", "ctypes")
+    *("inspect", "sys", "os", "subprocess", "ctypes", "__builtins__")
 }
+_FILES = {"open", "fdopen", "read_text", "read_bytes"}  # as methods: `compile` and `eval` of a program are none
 """Builtins and modules by which imports, files, settings and the caller are reached unseen; neither side uses them."""
 AGAIN = 10.0
 """Seconds that a cell may take, by the record, that is measured again."""
@@ -192,8 +193,10 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
 
 def _evasions(file: Path) -> set[str]:
     """Names in a file by which code or numbers come in that no import statement shows."""
-    names = {node.id for node in ast.walk(_tree(file)) if isinstance(node, ast.Name)}
-    return EVASIONS & (names | {module.partition(".")[0] for module, _ in _imports(file)})
+    nodes = list(ast.walk(_tree(file)))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    methods = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return EVASIONS & (names | {module.partition(".")[0] for module, _ in _imports(file)}) | _FILES & methods
 
 
 def _side(path: Path, without: Path | None = None) -> dict[Path, set[str]]:
