@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from icllab.claims.context_map import _regression_transformers as shared
 from icllab.claims.context_map.frozen_entities import claim
-from icllab.claims.context_map.frozen_entities.measure import measure
+from icllab.claims.context_map.frozen_entities.measure import _errors, measure
 from icllab.lab.checks import Outcome
 
 FROZEN = 2
@@ -73,6 +73,19 @@ def test_errors_are_those_of_attention_by_its_formula(measured):
     np.testing.assert_allclose(excess[1], max(merged - bound) / (squares[0] / 3) ** 0.5, rtol=1e-6)
     assert np.isnan(excess[3])
     np.testing.assert_allclose(found["recovered"][1][0, 0, 0][:2], [0, np.mean(merged <= without / 2)])
+
+
+def test_the_one_matrix_is_fitted_on_the_first_half_and_all_are_judged_on_the_second(measured):
+    """Other prompts in the first half give another matrix, and leave the other reductions as they are."""
+    *_, network, prompts = measured
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(3)
+        others = shared.sample_prompts(rng, 2, 6, dim=2, length=FROZEN, examples=2)
+        mixed = jax.tree.map(lambda new, old: jax.numpy.concatenate([new[:, :3], old[:, 3:]], axis=1), others, prompts)
+        model = shared.double(network)
+        before, after = (np.asarray(_errors(model, part, FROZEN)[0])[0] for part in (prompts, mixed))
+    np.testing.assert_allclose(after[:3], before[:3], rtol=1e-9)
+    assert abs(after[3] / before[3] - 1) > 0.01
 
 
 def test_a_context_that_repeats_the_querys_own_example_has_shared_values(measured):
