@@ -203,10 +203,18 @@ def test_a_record_that_contradicts_its_data_is_told(at, part, folder):
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ('"dim": (16, 32, 64), "ridge"', '"dim": (16, 32, 64, 128), "ridge"', "of dim 3 for 4"),
-        ('"dim": (16, 32, 64), "ridge"', '"dim": (16, 32, 48), "ridge"', "another dim"),
-        ('"seed": 100', '"seed": 99', "of seed 100 for 99"),
-        ('"kappa": 2.0', '"kappa": 3.0', "of kappa 2.0 for 3.0"),
+        (
+            '"dim": (16, 32, 64), "ridge"',
+            '"dim": (16, 32, 64, 128), "ridge"',
+            "3 values of dim (16, 32, 64) where the size has 4 (16, 32, 64, ...)",
+        ),
+        (
+            '"dim": (16, 32, 64), "ridge"',
+            '"dim": (16, 32, 48), "ridge"',
+            "3 values of dim (16, 32, 64) where the size has 3 (16, 32, 48)",
+        ),
+        ('"seed": 100', '"seed": 99', "100 values of seed (0, 1, 2, ...) where the size has 99 (0, 1, 2, ...)"),
+        ('"kappa": 2.0', '"kappa": 3.0', "another configuration: fixed.kappa is 2.0 there and 3.0 here"),
     ],
 )
 def test_cells_of_another_grid_are_not_those_of_the_size(old, new, part, folder):
