@@ -276,4 +276,4 @@ def test_a_certificate_of_somebody_elses_claim_states_what_is_true_of_it(folder)
     assert "7 of 7 items that need no run are met" in text
     replace(folder, "claim.py", "conditions=", "references='', conditions='' and ")
     text = pages.html(certificate.certificate(basis_of(NAME, folder=folder)), None)
-    assert "6 of 7 items that need no run are met; sentence: Claim(...) has no conditions" in text
+    assert "5 of 7 items that need no run are met; sentence: Claim(...) has no conditions; record: " in text
