@@ -203,10 +203,18 @@ def test_a_record_that_contradicts_its_data_is_told(at, part, folder):
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ('"dim": (16, 32, 64), "ridge"', '"dim": (16, 32, 64, 128), "ridge"', "of dim 3 for 4"),
-        ('"dim": (16, 32, 64), "ridge"', '"dim": (16, 32, 48), "ridge"', "another dim"),
-        ('"seed": 100', '"seed": 99', "of seed 100 for 99"),
-        ('"kappa": 2.0', '"kappa": 3.0', "of kappa 2.0 for 3.0"),
+        (
+            '"dim": (16, 32, 64), "ridge"',
+            '"dim": (16, 32, 64, 128), "ridge"',
+            "3 values of dim (16, 32, 64) where the size has 4 (16, 32, 64, ...)",
+        ),
+        (
+            '"dim": (16, 32, 64), "ridge"',
+            '"dim": (16, 32, 48), "ridge"',
+            "3 values of dim (16, 32, 64) where the size has 3 (16, 32, 48)",
+        ),
+        ('"seed": 100', '"seed": 99', "100 values of seed (0, 1, 2, ...) where the size has 99 (0, 1, 2, ...)"),
+        ('"kappa": 2.0', '"kappa": 3.0', "another configuration: fixed.kappa is 2.0 there and 3.0 here"),
     ],
 )
 def test_cells_of_another_grid_are_not_those_of_the_size(old, new, part, folder):
@@ -268,4 +276,4 @@ def test_a_certificate_of_somebody_elses_claim_states_what_is_true_of_it(folder)
     assert "7 of 7 items that need no run are met" in text
     replace(folder, "claim.py", "conditions=", "references='', conditions='' and ")
     text = pages.html(certificate.certificate(basis_of(NAME, folder=folder)), None)
-    assert "6 of 7 items that need no run are met; sentence: Claim(...) has no conditions" in text
+    assert "5 of 7 items that need no run are met; sentence: Claim(...) has no conditions; record: " in text

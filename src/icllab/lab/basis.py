@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icllab.core.errors import CellsMissing, expected
-from icllab.core.grid import Coordinates, Grid, canonical, spelled
+from icllab.core.grid import Coordinates, Grid, spelled
 from icllab.lab import records, registry
 from icllab.lab.checks import Verdict
 from icllab.lab.claim import SIZES, Claim
@@ -72,13 +72,7 @@ class Basis:
     def misplaced(self, worlds: "Mapping[str | None, xr.Dataset]") -> Iterator[str]:
         """Yield each way in which the cells of a record differ from the size."""
         for control, dataset in worlds.items() if self.out is None else ():
-            (grid,), fixed = self.grids(control), self.claim.at(self.size).fixed
-            axes = {axis: values for axis, values in {**grid.static, **grid.traced}.items() if axis in dataset.dims}
-            here = {axis: sorted(map(canonical, dataset[axis].values)) for axis in axes}
-            here, size = records.configuration(dataset)["fixed"] | here, {**fixed, **{a: sorted(axes[a]) for a in axes}}
-            for name in (name for name in {**size, **here} if here.get(name) != size.get(name)):
-                numbers = [len(v) if isinstance(v, list) else v for v in (here.get(name), size.get(name))]
-                text = f"of {name} {numbers[0]} for {numbers[1]}" if numbers[0] != numbers[1] else f"another {name}"
+            for text in records.size_faults(self.claim, self.size, control, dataset):
                 yield f"these cells are not of the size {records.group(self.size, control)}: {text}"
 
     def judged(self, control: str | None, dataset: "xr.Dataset") -> Verdict:

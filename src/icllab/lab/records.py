@@ -253,7 +253,7 @@ def size_faults(claim: Claim, size: str, control: str | None, dataset: "xr.Datas
     """
     world, stated = claim.at(size).under(control), configuration(dataset)
     asked = parse_json(json.dumps(world.configuration(size, control, stated["matmul_precision"])))
-    if changes := difference(stated, completed(asked) | {"claim": stated["claim"]}):
+    if changes := difference(stated, completed(asked) | {name: stated[name] for name in ("claim", "version")}):
         yield f"another configuration: {changes}"
     grid = world.grid(size)
     for axis, values in {**grid.static, **grid.traced}.items():
@@ -272,9 +272,11 @@ def _few(values: Iterable[Any]) -> str:
 
 
 def measured_by_another(claim: Claim, dataset: "xr.Dataset", folder: Any) -> bool:
-    """Whether data state another ``measure.py`` than the one that is here; those of version 0.3 state none."""
+    """Whether data state another ``measure.py`` or ``VERSION`` than is here; those of version 0.3 state no digest."""
     here = source_files.measure_digest(claim, folder)
-    return any(digest not in ("", here) for digest in texts(dataset.attrs.get("measure_digest", "")))
+    return configuration(dataset)["version"] != claim.version or any(
+        digest not in ("", here) for digest in texts(dataset.attrs.get("measure_digest", ""))
+    )
 
 
 def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
