@@ -14,8 +14,8 @@ from icllab.core.sources import Reference
 from icllab.lab import cost, records, registry
 from icllab.lab.claim import SIZES
 from icllab.lab.job import Request
-from icllab.lab.records import Card
-from icllab.page.cards import VERDICTS, Evidence, Picture, alternative_text, card_html, from_record, standing_badge
+from icllab.lab.records import NOT_RECORDED, Card
+from icllab.page.cards import VERDICTS, Picture, alternative_text, card_html, from_record, standing_badge
 
 HERE = Path(__file__).parent
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|$~&@^]")
@@ -33,9 +33,7 @@ def slug(title: str) -> str:
 
 def badge(card: Card) -> str:
     """The verdict of a claim's record at its largest size, as HTML."""
-    if card.recorded is None:
-        return standing_badge(None)
-    return standing_badge(Evidence(size=card.recorded, verdict=card.verdict, stale=card.stale))
+    return standing_badge(from_record(card))
 
 
 def command(card: Card) -> str:
@@ -49,16 +47,17 @@ def link(card: Card) -> str:
 
 
 def standing(found: Sequence[Card]) -> str:
-    """How many claims hold, fail and are undecided, by the largest size with a verdict, as a table."""
-    numbers = Counter((card.recorded, card.verdict) for card in found)
+    """How many claims hold, fail, are undecided and not recorded, by the size of the verdict, as a table."""
+    numbers = Counter((card.recorded, card.verdict or NOT_RECORDED) for card in found)
+    columns = [*VERDICTS, *({NOT_RECORDED} & {verdict for _, verdict in numbers})]
     sizes = [size for size in SIZES if any(size == recorded for recorded, _ in numbers)]
-    rows = [f"| {size} | " + " | ".join(str(numbers[size, verdict]) for verdict in VERDICTS) + " |" for size in sizes]
-    return "\n".join(["| judged at | " + " | ".join(VERDICTS) + " |", "|---|" + "---:|" * len(VERDICTS), *rows])
+    rows = [f"| {size} | " + " | ".join(str(numbers[size, column]) for column in columns) + " |" for size in sizes]
+    return "\n".join(["| judged at | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns), *rows])
 
 
 def price(card: Card) -> str:
     """What ``medium`` would cost where nothing is recorded at it, or above; empty elsewhere."""
-    if "medium" not in card.sizes or card.recorded in ("medium", "full"):
+    if "medium" not in card.sizes or (card.verdict and card.recorded in ("medium", "full")):
         return ""
     record = cost.basis(Request(card.claim, "medium"))
     seconds = (record.seconds.value, *cost.seconds_here(record, None).interval)
@@ -68,7 +67,7 @@ def price(card: Card) -> str:
 
 def page(found: Sequence[Card], figures: Path) -> str:
     """The text of the gallery: cards by subject."""
-    recorded = [card for card in found if card.recorded]
+    recorded = [card for card in found if card.verdict]
     parts = [
         "# Gallery",
         f"{len(found)} claims, each a sentence that can be false; {len(recorded)} have a record in this version, the\n"
@@ -76,7 +75,7 @@ def page(found: Sequence[Card], figures: Path) -> str:
         "has changed since. Every command measures a claim again and judges it anew ([Claims](claims.md)).\n"
         "[Claims by paper](papers.md) has them by the statements that they test; [`icl page`](page.md) shows the same\n"
         "cards with the results on your machine. Made from the claims and their records by `docs/make_gallery.py`.",
-        standing(recorded),
+        standing([card for card in found if card.recorded]),
     ]
     for subject, ones in itertools.groupby(found, key=lambda card: card.subject):
         about = importlib.import_module(f"icllab.claims.{subject}").__doc__ or ""

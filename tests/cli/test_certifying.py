@@ -80,3 +80,19 @@ def test_what_cannot_be_certified_or_verified_is_said_in_a_line(certified, tmp_p
         assert part in err
         assert len(err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_claim_without_a_control_that_was_measured_says_so_first(finished_run, tmp_path, icl):
+    """Under its only control that needs no run the claim fails; without that one nothing falsifies it."""
+    folder = tmp_path / "claims"
+    folder.mkdir()
+    text = (CLAIMS / "steady.py").read_text("utf-8")
+    (folder / "steady.py").write_text(
+        text.replace('"wrong": Control("nine tenths instead of one half", theory=wrong),', "")
+    )
+    file, folders = tmp_path / "mine.json", ("--out", finished_run, "--claims", folder)
+    status, out, _ = icl("certify", CLAIM, "-o", file, *folders)
+    assert status == 0
+    assert out.startswith(f"{CLAIM}  holds; no control falsifies it  5 of 5 findings hold")
+    status, out, _ = icl("verify", file, *folders)
+    assert out.startswith(f"{CLAIM}  holds; no control falsifies it; agrees: its digest")

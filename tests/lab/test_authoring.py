@@ -80,7 +80,7 @@ def test_the_template_repository_is_the_template_of_the_library():
     assert (strangers.PACKAGE.parents[1] / "badge.svg").read_text() == authoring.badge(12, 12)
 
 
-@pytest.mark.parametrize(("met", "words"), [(12, "conforms"), (11, "11 of 12"), (0, "0 of 12")])
+@pytest.mark.parametrize(("met", "words"), [(12, "conforms, no verdict"), (11, "11 of 12"), (0, "0 of 12")])
 def test_a_badge_is_an_image_with_its_words(met, words):
     tree = ElementTree.fromstring(authoring.badge(met, 12))
     texts = [element.text for element in tree.iter() if element.tag.endswith("text")]

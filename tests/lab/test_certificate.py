@@ -108,9 +108,14 @@ def test_an_unchanged_certificate_agrees(whole, verified):
 
 def test_a_certificate_of_version_03_agrees_and_one_of_another_generator_does_not(whole, verified):
     assert whole["design"]["generator"] == "threefry2x32, partitionable"
-    older = copy.deepcopy(whole)
+    older = {name: value for name, value in copy.deepcopy(whole).items() if name not in ("faults", "conformance")}
+    older |= {"schema": certificate.OLDER, "issued": {**whole["issued"], "commit": "0" * 40}, "checklists": {}}
     for name in ("generator", "matmul_precision"):
         del older["design"][name]
+    for id, row in older["findings"].items():  # a control falsified every finding whose name fails under it
+        failing = {name: [other.partition("[")[0] for other in c["falsifies"]] for name, c in whole["controls"].items()}
+        row["falsified_by"] = [name for name, names in failing.items() if id.partition("[")[0] in names]
+    assert older["findings"] != whole["findings"]
     assert verified(certificate.sealed(older)).exit_status == 0
     (line,) = verified(altered(whole, ("design", "generator"), "rbg")).differs
     assert line == "design/generator is 'rbg', computed: 'threefry2x32, partitionable'"
@@ -211,6 +216,7 @@ def test_numbers_without_data_are_stated_and_not_checked(verified):
         "[1, 2]",
         "{}",
         '{"schema": "icl-certificate/2"}',
+        '{"schema": "icl-certificate/3"}',
         '{"schema": "icl-certificate/1", "claim": 3}',
         '{"schema": "icl-certificate/1", "schema": "icl-certificate/1"}',
         '{"schema": "icl-certificate/1", "x": NaN}',

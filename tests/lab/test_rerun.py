@@ -46,8 +46,8 @@ def test_the_sample_is_the_verifiers(basis):
             rerun.drawn(cells, fraction, key=0)
 
 
-@pytest.mark.parametrize(("factor", "kind"), [(1.1, "differs"), (1.003, "doubtful"), (1.00001, None)])
-def test_a_changed_number_is_found_where_its_cell_is_sampled(factor, kind, basis, tmp_path):
+@pytest.mark.parametrize(("factor", "status"), [(1.1, 1), (1.00001, 1), (1 + 1e-8, 0)])
+def test_a_changed_number_is_found_where_its_cell_is_sampled(factor, status, basis, tmp_path):
     """The digests of the data and of the certificate are right again: only the measurement tells."""
     change_number(basis, factor)
     file = tmp_path / "c.json"
@@ -61,19 +61,26 @@ def test_a_changed_number_is_found_where_its_cell_is_sampled(factor, kind, basis
     )
     result = verification.verify(file, **options, fraction=0.2, key=with_it)
     assert (result.rerun.cells, result.rerun.total, result.rerun.numbers) == (("dim=8",), 5, 6)
-    assert result.exit_status == {"differs": 1, "doubtful": 3, None: 0}[kind]
-    for name in ("differs", "doubtful"):
-        lines = getattr(result.rerun, name)
-        assert len(lines) == (name == kind)
-        assert all(line.startswith("icl_error at dim=8: 1 of 6 numbers, the worst") for line in lines)
+    assert result.exit_status == status
+    assert len(result.rerun.differs) == status
+    assert all(line.startswith("icl_error at dim=8: 1 of 6 numbers, the worst") for line in result.rerun.differs)
     assert verification.verify(file, **options, fraction=0.2, key=elsewhere).exit_status == 0
 
 
-def measurements(monkeypatch, stored, now, again):
+def test_a_machine_is_that_of_the_data_if_all_that_rounds_numbers_is_equal(basis):
+    attributes = basis.measured()[0].attrs
+    assert rerun.on_this_machine(attributes)
+    for name in ("jax_version", "jaxlib_version", "numpy_version", "device", "processor"):
+        assert not rerun.on_this_machine({**attributes, name: '["one", "another"]'})
+        assert not rerun.on_this_machine({key: value for key, value in attributes.items() if key != name})
+
+
+def measurements(monkeypatch, stored, now, again, same=False):
     """Three measurements of one cell: the data, and what two compilations measure."""
     answers = iter([(stored, now), (stored, again)])
     monkeypatch.setattr(rerun, "_parts", lambda *arguments: next(answers))
-    return rerun._compared(Basis("a/b", "small"), stored, {"dim": 4})
+    monkeypatch.setattr(rerun, "on_this_machine", lambda attributes: same)
+    return rerun._compared(Basis("a/b", "small"), None, stored, {"dim": 4})
 
 
 def dataset(values, **more):
@@ -86,14 +93,14 @@ def test_what_rounding_moves_is_not_accused(monkeypatch):
     now, again = stored.copy(), stored.copy()
     now[3], again[5] = now[3] + 0.05, again[5] + 0.03  # of chaotic training each machine has its own seeds
     comparison = measurements(monkeypatch, dataset(stored), dataset(now), dataset(again))
-    assert (comparison.differs, comparison.doubtful, len(comparison.moved)) == ([], [], 1)
+    assert (comparison.differs, len(comparison.moved)) == ((), 1)
     assert "5 of 40 numbers" in comparison.moved[0]
     # A time that is reached on one machine and not on the other.
     now[2, 1], again[4, 2] = np.nan, np.nan
-    assert measurements(monkeypatch, dataset(stored), dataset(now), dataset(again)).differs == []
+    assert measurements(monkeypatch, dataset(stored), dataset(now), dataset(again)).differs == ()
     # Without other seeds that move, the same gaps are no rounding.
     accused = measurements(monkeypatch, dataset(stored), dataset(now), dataset(now))
-    assert (len(accused.differs), accused.moved) == (1, [])
+    assert (len(accused.differs), accused.moved) == (1, ())
 
 
 def test_rounding_excuses_no_mean_that_is_another(monkeypatch):
@@ -111,6 +118,51 @@ def test_rounding_excuses_no_mean_that_is_another(monkeypatch):
     assert beside.differs[0].startswith("rate at dim=4: 1 of 8 numbers, the worst 2 in the data and 2.2 now")
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_one_sign_or_factor_is_another_measurement(same, monkeypatch):
+    rng = np.random.default_rng(0)
+    stored = rng.normal(size=(8, 5))
+    again = stored * (1 + 1e-7 * rng.normal(size=stored.shape))
+    for change in (stored * 1.001, stored + 0.001, stored * np.where(np.arange(5) < 4, 1.001, 1.0)):
+        comparison = measurements(monkeypatch, dataset(change), dataset(stored), dataset(again), same)
+        assert (len(comparison.differs), comparison.moved) == (1, ())
+    # What has both signs, and is not far from what the optimisations do, is not accused elsewhere.
+    change = stored * (1 + 0.001 * rng.choice([-1, 1], size=stored.shape))
+    comparison = measurements(monkeypatch, dataset(change), dataset(stored), dataset(again), same)
+    assert (len(comparison.differs), len(comparison.moved)) == ((1, 0) if same else (0, 1))
+    # Small changes: on the machine of the data ten units in the last place are told if all have one sign.
+    again = stored * (1 + 1e-5 * rng.normal(size=stored.shape))
+    change = stored * (1 + 1e-6)
+    comparison = measurements(monkeypatch, dataset(change), dataset(stored), dataset(again), same)
+    assert len(comparison.differs) == same
+    assert bool(comparison.worst) != same
+
+
+def test_one_number_in_a_hundred_may_turn_on_the_machine_of_the_data(monkeypatch):
+    stored = np.random.default_rng(0).normal(1, 0.1, (20, 10))
+    for count, kind in ((2, "moved"), (3, "differs")):
+        change = stored.copy()
+        change.flat[:count] += [0.01, -0.01, 0.01][:count]
+        comparison = measurements(monkeypatch, dataset(change), dataset(stored), dataset(stored), same=True)
+        assert len(getattr(comparison, kind)) == 1
+        assert len(comparison.differs) + len(comparison.moved) == 1
+
+
+def test_one_number_that_rounding_moves_is_compared_with_a_wide_reach(monkeypatch):
+    """The gap of a chain of another machine may be five times that of other optimisations, one of three is."""
+    parts = [xr.Dataset({"slope": ((), value), "slope_error": ((), 0.01)}) for value in (1.05, 1.0, 1.01)]
+    comparison = measurements(monkeypatch, *parts)
+    assert (comparison.differs, len(comparison.moved)) == ((), 1)
+
+
+def test_other_axes_are_a_difference(monkeypatch):
+    stored = np.ones((8, 5))
+    now = xr.Dataset({"loss": (("seed", "time"), stored)})
+    assert measurements(monkeypatch, dataset(stored), now, now).differs == (
+        "loss at dim=4: in the data, and not measured so now",
+    )
+
+
 def test_outputs_keep_the_order_of_the_grid(monkeypatch):
     """A Dataset sorts its axes; a measurement may know the values of its outputs by their places."""
     jobs = []
@@ -123,7 +175,7 @@ def test_outputs_keep_the_order_of_the_grid(monkeypatch):
     basis = basis_of("routing/blind_detection")
     with pytest.raises(InterruptedError):
         rerun.rerun(basis, 0.1, key=0)
-    series = basis.grids()[0].traced["series"]
+    series = basis.grids(None)[0].traced["series"]
     assert jobs[0].block["series"] == series != tuple(basis.measured()[0]["series"].values)
     assert jobs[0].request.placement.precision == basis.claim.precision
 

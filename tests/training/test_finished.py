@@ -51,6 +51,16 @@ def test_it_is_the_run_that_was_finished_and_nothing_is_compiled(store):
     np.testing.assert_array_equal(opened.trajectory.at(5).member(1).w, run.trajectory.at(5).member(1).w)
 
 
+def test_each_kept_step_has_its_own_parameters(tmp_path):
+    arguments = {"steps": 6, "batch": 4, "data": prompts(8), "key": jax.random.key(0), "record": Record(keep=[1, 3, 6])}
+    run = icl.fit(start(), task(), **arguments, store=tmp_path)
+    opened = icl.load(tmp_path, start())
+    assert opened.trajectory.steps == run.trajectory.steps == (1, 3, 6)
+    weights = [np.asarray(opened.trajectory.at(step).member(0).w) for step in opened.trajectory.steps]
+    np.testing.assert_array_equal(weights, [run.trajectory.at(step).member(0).w for step in run.trajectory.steps])
+    assert len(np.unique(weights, axis=0)) == 3
+
+
 def test_a_single_predictor_is_an_ensemble_of_one(tmp_path):
     one = Slope(np.ones(3, np.float32))
     run = icl.fit(one, task(), steps=3, batch=4, data=prompts(8), key=jax.random.key(0), store=tmp_path)

@@ -19,7 +19,7 @@ UNWRITTEN = "no certificate was written"
 
 
 def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims: Path | None) -> Report:
-    """Write a certificate; the exit status is that of its verdict."""
+    """Write a certificate; return the exit status of its headline."""
     from icllab.page import certificate as pages
 
     suffix = to.suffix.lower()
@@ -37,15 +37,16 @@ def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims:
         files.insert(0, to)
         write_atomically(to, pages.html(content, png).encode(), UNWRITTEN)
     write_atomically(files[-1], certificate.as_bytes(content), UNWRITTEN)
-    verdict, notes = content["verdict"], [*content["notes"], *faults]
+    (words, status), notes = certificate.headline(content), [*content["notes"], *faults]
+    style = STYLES[content["verdict"] if status != 3 else Outcome.UNDECIDED]
 
     def plain(console: "Console") -> None:
-        texts = (f"{claim}  ", (verdict, STYLES[verdict]), f"  {worded(content['counts'])}")
+        texts = (f"{claim}  ", (words, style), f"  {worded(content['counts'])}")
         console.print(typeset(*texts), soft_wrap=True)
         lines(console, [*[("certificate", file) for file in files], *[("note", note) for note in notes]])
 
     data = {name: content[name] for name in ("claim", "size", "origin", "verdict", "counts", "digest")}
-    return Report({**data, "files": files, "notes": notes}, plain, Outcome(verdict).exit_status)
+    return Report({**data, "headline": words, "files": files, "notes": notes}, plain, status)
 
 
 def _figure(basis: Basis) -> tuple[bytes | None, list[str]]:
@@ -80,7 +81,7 @@ def verify(file: Path, *, rerun: str | None, key: int | None, out: Path, claims:
             rows += [("moved", text) for text in cells.moved]
         lines(console, rows)
 
-    data = {name: getattr(result, name) for name in ("claim", "verdict", "agrees", "differs", "unchecked")}
+    data = {name: getattr(result, name) for name in ("claim", "headline", "verdict", "agrees", "differs", "unchecked")}
     sample = (
         None if cells is None else {"key": cells.key, "cells": cells.cells, "of": cells.total, "moved": cells.moved}
     )

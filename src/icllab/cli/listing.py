@@ -79,6 +79,7 @@ def _row(card: records.Card, out: Path, version: int) -> dict[str, Any]:
             size: {"verdict": entry["verdict"], "stale": entry["stale"], "counts": counts(entry["findings"])}
             for size, entry in card.record.items()
         },
+        "recorded": card.recorded,
         "origin": card.origin or None,
         "results": _present(out, card.claim, [None, *card.controls], version) if out.is_dir() else [],
     }
@@ -115,14 +116,14 @@ def _write(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
     """
     elsewhere = next((i for i, row in enumerate(rows) if row["origin"]), len(rows))
     columns = [(row["claim"], *_recorded(row)[::2], row["title"] or row["sentence"], _here(row)) for row in rows]
-    verdict_width = max(len(verdict) for _, verdict, *_ in columns)
+    verdict_width = max([6, *(len(verdict) for _, verdict, *_ in columns if verdict != records.NOT_RECORDED)])
     heading = f"{'claim':<{_NAME}}  {'record':<{verdict_width}}  about"
     console.print(typeset((heading + "; results here" * any(column[-1] for column in columns), "dim")), soft_wrap=True)
     for i, (name, verdict, style, title, here) in enumerate(columns):
         if i == elsewhere:
             console.print(typeset(("from elsewhere, with their authors' verdicts; `icl run` alone runs them", "dim")))
         # Titles fit 80 columns; a narrower terminal wraps them.
-        room = max(console.width, 80) - max(len(name), _NAME) - verdict_width - 4
+        room = max(console.width, 80) - max(len(name), _NAME) - max(len(verdict), verdict_width) - 4
         about = title if len(title) <= room else f"{title[: room - 1].rstrip()}…"
         parts = [
             f"{name:<{_NAME}}  ",
@@ -137,13 +138,16 @@ def _recorded(row: Mapping[str, Any]) -> tuple[str, str, str]:
     """The verdict of the record at its largest size, with that size, and its colour."""
     if not row["record"]:
         return "none", "none", "dim"
-    size, entry = list(row["record"].items())[-1]
-    return _spelled(entry), f"{_spelled(entry)} ({size})", STYLES[entry["verdict"]]
+    size, others = row["recorded"], [s for s, e in row["record"].items() if e["verdict"] is None]
+    entry = row["record"][size]
+    texts = [f"{_spelled(entry) or records.NOT_RECORDED} ({size})"]
+    texts += [f"{records.NOT_RECORDED} ({other})" for other in others if other != size]
+    return _spelled(entry) or records.NOT_RECORDED, ", ".join(texts), STYLES.get(entry["verdict"], "dim")
 
 
 def _spelled(entry: Mapping[str, Any]) -> str:
-    """A verdict; one on results of another version of the measurement is stale."""
-    return (entry["verdict"] or "") + (", stale" if entry["stale"] else "")
+    """A verdict; one on results of another version of the measurement is stale. Empty where there is none."""
+    return f"{entry['verdict']}{', stale' if entry['stale'] else ''}" if entry["verdict"] else ""
 
 
 def _counted(text: str, entries: Sequence[Mapping[str, Any]]) -> str:
@@ -170,7 +174,10 @@ def _write_long(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
         if row["conditions"]:
             console.print(Padding(typeset((row["conditions"], "dim")), (0, 0, 0, 2)))
         fields = [
-            ("record", _counted(_recorded(row)[1], [*row["record"].values()][-1:])),
+            (
+                "record",
+                _counted(_recorded(row)[1], [e for size, e in row["record"].items() if size == row["recorded"]]),
+            ),
             ("sizes", ", ".join(row["sizes"])),
         ]
         if row["origin"]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from icllab.cli.reports import STYLES, Report, lines, typeset, worst
 from icllab.core.errors import EnvironmentFault, InputError, install_command
 from icllab.core.files import disk_faults, write_atomically
-from icllab.lab import registry
+from icllab.lab import records, registry
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +68,7 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
             write_atomically(to.with_name(stem), part.pdf, "the results are kept")
     write_atomically(to, text, "the results are kept")
     verdicts = {part.card.claim: part.standing.verdict if part.standing else None for part in sections}
+    absent = {p.card.claim: records.NOT_RECORDED if p.card.record else "not yet run" for p in sections}
     tallies = {part.card.claim: counts(part.standing.findings if part.standing else ()) for part in sections}
     faults = [evidence.fault for part in sections for evidence in part.runs if evidence.fault]
     statuses = [Outcome(verdict or "undecided").exit_status for verdict in verdicts.values()] + [4] * bool(faults)
@@ -75,7 +76,7 @@ def report(names: Sequence[str], *, to: Path, out: Path, claims: Path | None) ->
 
     def plain(console: "Console") -> None:
         for claim, verdict in verdicts.items():
-            verdict_text = (verdict or "not yet run", STYLES.get(verdict or "", "dim"))
+            verdict_text = (verdict or absent[claim], STYLES.get(verdict or "", "dim"))
             numbers = f"  {worded(tallies[claim])}" if verdict else ""
             console.print(typeset(f"{claim}  ", verdict_text, numbers), soft_wrap=True)
         lines(console, [("report", to), *[("figure", figure) for figure in figures]])

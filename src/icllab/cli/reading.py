@@ -40,7 +40,7 @@ def check(names: Sequence[str], options: "Selection", *, recorded: bool, record:
         except InputError:
             raise
         except IclError as error:
-            parts.append(_unjudged(name, error))
+            parts.append(_unjudged(name, error, records.NOT_RECORDED if recorded else "missing"))
 
     def plain(console: "Console") -> None:
         for i, part in enumerate(parts):
@@ -68,14 +68,10 @@ def _verdict(name: str, options: "Selection", record: bool) -> Report:
 
 def _record_verdict(name: str, options: "Selection") -> Report:
     """The verdict on the data of a claim's record."""
-    from icllab.lab.results import verdict_at
-
-    dataset = records.predicted_data(name, options.size, options.control, options.claims)
-    claim = registry.load(name, options.claims).under(options.control)
-    size = str(records.configuration(dataset)["size"])
-    verdict = verdict_at(claim, size, dataset)
+    size, verdict = records.judged(name, options.size, options.control, options.claims)
     file = records.record_file(registry.claims(options.claims)[name]).with_suffix(".nc")
-    return _report(claim.sentence, size, options.control, verdict, [("results", file)])
+    sentence = registry.load(name, options.claims).sentence
+    return _report(sentence, size, options.control, verdict, [("results", file)])
 
 
 def _stated(name: str, options: "Selection", recorded: bool) -> Report:
@@ -84,7 +80,7 @@ def _stated(name: str, options: "Selection", recorded: bool) -> Report:
     file: Path = records.record_file(registry.file(name, options.claims))
     if recorded:
         size = options.size or card.recorded
-        if size is None or size not in card.record:
+        if size is None or size not in card.record or not card.record[size]["verdict"]:
             raise CellsMissing(f"{name}: expected a recorded verdict at size {size or 'small'}, its record has none")
         findings, note = card.record[size]["findings"], stated.BY_AUTHOR
     else:
@@ -113,11 +109,12 @@ def _report(
     return Report(data, plain, verdict.outcome.exit_status)
 
 
-def _unjudged(name: str, error: IclError) -> Report:
-    message, kind = str(error), "missing" if isinstance(error, CellsMissing) else "environment"
+def _unjudged(name: str, error: IclError, absent: str) -> Report:
+    message, missing = str(error), isinstance(error, CellsMissing)
+    kind = "missing" if missing else "environment"
 
     def plain(console: "Console") -> None:
-        console.print(typeset((name, "bold"), "  ", (kind.upper(), STYLES["fails"])))
+        console.print(typeset((name, "bold"), "  ", ((absent if missing else kind).upper(), STYLES["fails"])))
         lines(console, [("reason", message.removeprefix(f"{name}: "))])
 
     data = {"claim": name, "verdict": None, "error": {"kind": kind, "message": message}}

@@ -92,9 +92,7 @@ def check(
     from icllab.lab.results import verdict_at
 
     if recorded:
-        dataset = records.predicted_data(claim, size, control, claims)
-        size = str(records.configuration(dataset)["size"])
-        return verdict_at(registry.load(claim, claims).under(control), size, dataset)
+        return records.judged(claim, size, control, claims)[1]
     request = stored_request(claim, size, out=out, control=control, claims=claims)
     dataset, notes = read(request)
     return verdict_at(request.claim(), request.size, dataset, notes)

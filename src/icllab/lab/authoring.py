@@ -51,8 +51,8 @@ def new(name: str, template: str, folder: Path = Path()) -> list[Path]:
 
 
 def badge(met: int, total: int) -> str:
-    """An SVG of one line: ``icl-lab | conforms``, or of how many items are met."""
-    right, colour = ("conforms", "#00734f") if met == total else (f"{met} of {total}", "#b3401a")
+    """An SVG of one line: ``icl-lab | conforms, no verdict``, or of how many items are met."""
+    right, colour = ("conforms, no verdict", "#00734f") if met == total else (f"{met} of {total}", "#b3401a")
     left, letter, height = "icl-lab", 6.6, 20
     widths = [round(len(text) * letter) + 14 for text in (left, right)]
     label = html.escape(f"{left}: {right}")

@@ -1,11 +1,14 @@
 """The data that a certificate is about: those of a claim's record, or results on this machine."""
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icllab.core.errors import CellsMissing, expected
-from icllab.core.grid import Coordinates, Grid, spelled
+from icllab.core.grid import Coordinates, Grid, canonical, spelled
 from icllab.lab import records, registry
 from icllab.lab.checks import Verdict
 from icllab.lab.claim import SIZES, Claim
@@ -42,6 +45,11 @@ class Basis:
         return "record" if kept or self.size not in records.read(self.name, self.folder) else "entry"
 
     @property
+    def elsewhere(self) -> bool:
+        """True for a claim outside the library."""
+        return not registry.file(self.name, self.folder).is_relative_to(registry.BUILT_IN)
+
+    @property
     def claim(self) -> Claim:
         """The claim itself, under no control."""
         return registry.load(self.name, self.folder)
@@ -52,6 +60,26 @@ class Basis:
             return records.data(self.name, self.size, control, self.folder), []
         request = stored_request(self.name, self.size, out=self.out, control=control, claims=self.folder)
         return read(request, theory=False)
+
+    def worlds(self) -> "dict[str | None, xr.Dataset]":
+        """The data of the claim, and of every control that has data of its own."""
+        worlds: dict[str | None, xr.Dataset] = {None: self.measured()[0]}
+        for name, control in self.claim.controls.items():
+            with contextlib.suppress(CellsMissing):
+                worlds |= {name: self.measured(name)[0]} if control.simulated or control.axes else {}
+        return worlds
+
+    def misplaced(self, worlds: "Mapping[str | None, xr.Dataset]") -> Iterator[str]:
+        """Yield each way in which the cells of a record differ from the size."""
+        for control, dataset in worlds.items() if self.out is None else ():
+            (grid,), fixed = self.grids(control), self.claim.at(self.size).fixed
+            axes = {axis: values for axis, values in {**grid.static, **grid.traced}.items() if axis in dataset.dims}
+            here = {axis: sorted(map(canonical, dataset[axis].values)) for axis in axes}
+            here, size = records.configuration(dataset)["fixed"] | here, {**fixed, **{a: sorted(axes[a]) for a in axes}}
+            for name in (name for name in {**size, **here} if here.get(name) != size.get(name)):
+                numbers = [len(v) if isinstance(v, list) else v for v in (here.get(name), size.get(name))]
+                text = f"of {name} {numbers[0]} for {numbers[1]}" if numbers[0] != numbers[1] else f"another {name}"
+                yield f"these cells are not of the size {records.group(self.size, control)}: {text}"
 
     def judged(self, control: str | None, dataset: "xr.Dataset") -> Verdict:
         """The verdict of the claim's check on measured data."""
@@ -72,25 +100,25 @@ class Basis:
     def _request(self, control: str | None) -> Request:
         return Request(self.name, self.size, out=str(self.out), control=control, claims=self.folder)
 
-    def rerun_request(self, dataset: "xr.Dataset") -> Request:
+    def rerun_request(self, control: str | None, dataset: "xr.Dataset") -> Request:
         """The request that measures a cell of data as it was measured: the same fixed numbers, the same precision."""
         configuration = records.configuration(dataset)
         fixed = {name: (value,) for name, value in configuration["fixed"].items()}
-        placement = Placement(precision=configuration["precision"])
-        products = configuration["matmul_precision"]
-        return Request(self.name, self.size, fixed, claims=self.folder, placement=placement, matmul_precision=products)
+        placement, products = Placement(precision=configuration["precision"]), configuration["matmul_precision"]
+        request = Request(self.name, self.size, fixed, claims=self.folder, placement=placement)
+        return dataclasses.replace(request, control=control, matmul_precision=products)
 
-    def grids(self) -> list[Grid]:
+    def grids(self, control: str | None) -> list[Grid]:
         """The grids that were requested; those of a record's size."""
         from icllab.lab.results import Store
 
         if self.out is None:
-            return [self.claim.at(self.size).grid(self.size)]
-        return Store.existing(self._request(None).root).requests()
+            return [self._world(control).at(self.size).grid(self.size)]
+        return Store.existing(self._request(control).root).requests()
 
-    def cells(self) -> list[Coordinates]:
+    def cells(self, control: str | None = None) -> list[Coordinates]:
         """Every cell of the grids once."""
-        cells = {spelled(cell): cell for grid in self.grids() for cell in grid.cells()}
+        cells = {spelled(cell): cell for grid in self.grids(control) for cell in grid.cells()}
         return list(cells.values())
 
     def seconds(self, control: str | None, dataset: "xr.Dataset") -> float:

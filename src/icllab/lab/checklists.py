@@ -17,11 +17,10 @@ Answers = dict[str, dict[str, str | None]]
 def answers(content: Mapping[str, Any]) -> Answers:
     """Venue -> item -> answer, in the order of the venue's list."""
     statement, design, cost = content["statement"], content["design"], content["measurement"]
-    command = f"icl run {content['claim']} --size {content['size']}"
     sample = f"key {design['key']}, {len(design['seeds'])} seeds" if design["seeds"] else f"key {design['key']}"
     claims = f"One claim, the sentence of this certificate. {content['verdict']}: {worded(content['counts'])}."
     scope = f"{statement['conditions']} {_unfalsified(content)}".strip()
-    repeat = f"`{command}` measures it again ({sample})."
+    repeat = f"`{command(content)}` measures it again ({sample})."
     if content["origin"] != "entry":
         repeat += " `icl verify` computes every number again from the data, and `--rerun 5%` measures cells again."
     setting = "; ".join(f"{name} = {_values(values)}" for name, values in design["axes"].items())
@@ -58,6 +57,12 @@ def answers(content: Mapping[str, Any]) -> Answers:
     }
 
 
+def command(content: Mapping[str, Any]) -> str:
+    """The command that measures the claim again; DIR is the folder of a claim that does not come with the library."""
+    folder = "" if content["conformance"] is None else " --claims DIR"
+    return f"icl run {content['claim']} --size {content['size']}{folder}"
+
+
 def _values(values: list[Any]) -> str:
     """Values of an axis; of many, the first and the last."""
     texts = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
@@ -75,8 +80,8 @@ def _unfalsified(content: Mapping[str, Any]) -> str:
 
 
 def _open(content: Mapping[str, Any]) -> str | None:
-    """Data that come with the library are open; of results elsewhere only their owner can say."""
-    if content["origin"] == "results":
+    """Data that come with the library are open; of results and claims elsewhere only their owner can say."""
+    if content["origin"] == "results" or content["conformance"] is not None:
         return None
     if content["origin"] == "entry":
         return "The code comes with icl-lab; the measured data were not kept."

@@ -6,20 +6,26 @@ imports of libraries and refuses connections of Python's sockets. What C code or
 
 import ast
 import json
+import math
 import os
+import random
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.files import parse_json, source_text
+from icllab.core.grid import Grid
 from icllab.lab import records, registry
+from icllab.lab.basis import Basis
 from icllab.lab.claim import SIZES, Claim
+from icllab.lab.placement import SEED
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,6 +39,15 @@ SIMULATION = (*(f"icllab.{name}" for name in _RUN), "jax", "jaxlib", "equinox", 
 """What the side of the theory imports none of."""
 THEORY = ("icllab.theory",)
 """What the side of the measurement imports none of."""
+EVASIONS = {"exec", "eval", "compile", "open", "__import__", "__file__", "importlib", "builtins", "runpy"} | {
+    *("inspect", "sys", "os", "subprocess", "ctypes")
+}
+"""Builtins and modules by which imports, files, settings and the caller are reached unseen; neither side uses them."""
+AGAIN = 10.0
+"""Seconds that a cell may take, by the record, that is measured again."""
+FOLD = 100.0
+"""Times that a control may change the numbers by which it refutes."""
+_ROUNDING = 1e-6  # what an exact statement leaves over, of which any number is a multiple
 _LONGEST = 600.0  # seconds that the process of the smoke may take
 
 
@@ -83,6 +98,9 @@ def conform(folder: Path) -> tuple[str, list[Item]]:
             items.append(Item(item, advice))
         except IclError as error:
             items.append(Item(item, str(error)))
+    if any(item.name == "record" and item.met for item in items):
+        again = measured_again(claim, folder, random.SystemRandom().randrange(1 << 32))
+        items += [] if again is None else [Item("measured again", again)]
     return name, items
 
 
@@ -144,12 +162,16 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
     there, such as constants, and no function. A side is a file with the modules of its folder that it imports.
     """
     path = registry.file(claim.name, folder)
-    sides = {"claim.py": _side(path), "measure.py": _side(registry.measure_file(path), without=path)}
-    for side, forbidden in (("claim.py", SIMULATION), ("measure.py", THEORY)):
+    source = registry.measure_file(path)
+    alone = source == path  # a claim in one file, whose measurement imports what a simulation needs
+    sides = {"claim.py": _side(path), "measure.py": _side(source, without=None if alone else path)}
+    for side, forbidden in (("claim.py", () if path.name != "claim.py" else SIMULATION), ("measure.py", THEORY)):
         for file, imported in sides[side].items():
             for module in sorted(imported):
                 if any(module == name or module.startswith(f"{name}.") for name in forbidden):
                     yield f"{file.name}, of the side of {side}, imports {module}"
+    if alone:
+        return
     modules = [set().union(*side.values()) for side in sides.values()]
     for module in sorted(modules[0] & modules[1]):
         if module.partition(".")[0] in set(path.parts) - {"icllab"}:
@@ -161,6 +183,17 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
         for module, names in _imports(file):
             if _local(module, file) == path and (taken := sorted(functions.intersection(names or functions))):
                 yield f"{file.name} imports {', '.join(taken)} from claim.py"
+            if any(_local(f"{module.rstrip('.')}.{name}", file) == path for name in names):
+                yield f"{file.name} imports the whole of claim.py"
+    for file in {**sides["claim.py"], **sides["measure.py"]}:
+        for name in sorted(_evasions(file)):
+            yield f"{file.name} uses {name}, past which no import is seen"
+
+
+def _evasions(file: Path) -> set[str]:
+    """Names in a file by which code or numbers come in that no import statement shows."""
+    names = {node.id for node in ast.walk(_tree(file)) if isinstance(node, ast.Name)}
+    return EVASIONS & (names | {module.partition(".")[0] for module, _ in _imports(file)})
 
 
 def _side(path: Path, without: Path | None = None) -> dict[Path, set[str]]:
@@ -220,17 +253,9 @@ STATIC: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
 # What the record says.
 
 
-def judged(claim: Claim, folder: Path | None, control: str | None = None) -> "tuple[str, Verdict]":
-    """The largest size with recorded data, and the verdict on them as the check gives it now."""
-    from icllab.lab.results import judge
-
-    dataset = records.predicted_data(claim.name, None, control, folder)
-    return str(records.configuration(dataset)["size"]), judge(claim.under(control), dataset)
-
-
 def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """Data of the claim's own VERSION, on which the check gives the recorded verdict, which is not ``fails``."""
-    size, verdict = judged(claim, folder)
+    size, verdict = records.judged(claim.name, folder=folder)
     entry = records.read(claim.name, folder)[size]
     outcome = verdict.outcome.value
     if entry["measure"] != claim.version:
@@ -242,11 +267,21 @@ def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
         yield f"the check says {outcome} on the data of {size}, the record {entry['verdict']} or other findings"
     if not any(finding.about == "claim" for finding in verdict.findings):
         yield "the check has no finding"
+    stated = records.statement(claim.name, folder)
+    if other := [name for name, value in records.about(claim).items() if stated.get(name) != value]:
+        yield f"the record states another {' and '.join(other)} than claim.py: record again"
+    for group in records.groups(claim.name, folder):
+        size, _, control = group.partition("@")
+        if size in claim.sizes and control in (*claim.controls, ""):
+            dataset = records.data(claim.name, size, control or None, folder)
+            yield from (f"{group} has {text}" for text in records.size_faults(claim, size, control or None, dataset))
+            if records.measured_by_another(claim, dataset, folder):
+                yield f"{group} was measured by another measure.py: measure again with --fresh, and record"
 
 
 def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """Under every control the check says ``fails``, and the recorded control is the one that the claim names."""
-    size, _ = judged(claim, folder)
+    size, verdict = records.judged(claim.name, folder=folder)
     entries = records.read(claim.name, folder)[size]["controls"]
     for name, control in claim.controls.items():
         command = _recording(claim.name, folder, f" --size {size} --control {name}")
@@ -255,18 +290,36 @@ def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
             yield f"control {name} is not recorded: {command}"
         elif (control.simulated or control.axes) and entry.get("definition") != records.definition(control):
             yield f"control {name} was recorded with other arguments: {command}"
-        elif (outcome := judged(claim, folder, name)[1].outcome.value) != "fails":
+        elif (outcome := records.judged(claim.name, None, name, folder)[1].outcome.value) != "fails":
             yield f"control {name}: the check must say fails, it says {outcome}"
+        elif control.simulated:
+            from icllab.lab.results import judge, predicted
+
+            data = records.data(claim.name, size, name, folder)
+            for fault in _straw(verdict, judge(claim, predicted(claim, data)), axes=bool(control.axes)):
+                yield f"control {name}: {fault}"
+
+
+def _straw(verdict: "Verdict", under: "Verdict", *, axes: bool) -> Iterator[str]:
+    """What an honest control does not do to findings, and without ``axes`` of its own not to their predictions."""
+    before = {finding.id: finding for finding in verdict.findings if finding.about == "claim"}
+    pairs = [(before[finding.id], finding) for finding in under.findings if finding.id in before]
+    sizes = [(max(abs(b.measured), abs(b.predicted)), abs(f.measured)) for b, f in pairs if f.outcome == "fails"]
+    if sizes and all(now > FOLD * size > FOLD * _ROUNDING for size, now in sizes):
+        yield f"it changes the numbers by which it refutes more than {FOLD:g} times: any claim fails in such a world"
+    moved = {f.name for b, f in pairs if not math.isclose(b.predicted, f.predicted, rel_tol=1e-6, abs_tol=1e-12)}
+    if moved and not axes:
+        yield f"what is predicted of {', '.join(sorted(moved))} moves with the measured data: a theory knows none"
 
 
 def unfalsified(claim: Claim, folder: Path | None) -> set[str]:
     """The findings that no recorded control falsifies."""
-    _, verdict = judged(claim, folder)
+    _, verdict = records.judged(claim.name, folder=folder)
     entries = records.read(claim.name, folder)
     names = {finding.name for finding in verdict.findings if finding.about == "claim"}
     for name in claim.controls:
         if any(name in entry.get("controls", {}) for entry in entries.values()):
-            _, under = judged(claim, folder, name)
+            _, under = records.judged(claim.name, None, name, folder)
             names -= {finding.name for finding in under.findings if finding.outcome.value == "fails"}
     return names
 
@@ -275,6 +328,14 @@ def falsification_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """Every finding fails under a control: one that cannot fail says nothing."""
     if names := unfalsified(claim, folder):
         yield f"no control falsifies {', '.join(sorted(names))}: add a world in which it is false"
+    sides: dict[str, list[tuple[float, float]]] = {}
+    for finding in records.judged(claim.name, folder=folder)[1].findings:
+        two_sided = finding.about == "claim" and not re.search(" [<>] ", finding.what)
+        if two_sided and abs(finding.measured - finding.predicted) <= finding.tolerance:
+            sides.setdefault(finding.name, []).append((finding.tolerance, abs(finding.predicted)))
+    for name, pairs in sides.items():
+        if 0 < max(size for _, size in pairs) < min(tolerance for tolerance, _ in pairs):
+            yield f"the tolerance of {name} exceeds the prediction itself: nothing holds as well"
 
 
 def figure_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
@@ -306,6 +367,43 @@ RECORDED: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
     "findings can fail": falsification_faults,
     "figure": figure_faults,
 }
+
+
+# What a cell of the record measures again.
+
+
+@dataclass(frozen=True)
+class _TwoSeeds(Basis):
+    """A record at two random seeds: numbers of a seed are those that it measures beside a hundred others."""
+
+    key: int = 0
+
+    def grids(self, control: str | None) -> list[Grid]:
+        grid = super().grids(control)[0]
+        seeds = random.Random(self.key).sample(grid.traced[SEED], min(2, len(grid.traced[SEED])))
+        return [replace(grid, traced={**grid.traced, SEED: tuple(seeds)})]
+
+    def measured(self, control: str | None = None) -> "tuple[xr.Dataset, list[str]]":
+        dataset, notes = super().measured(control)
+        names = [name for name, values in dataset.data_vars.items() if SEED in values.dims]
+        return dataset[names].sel({SEED: sorted(self.grids(control)[0].traced[SEED])}), notes
+
+
+def measured_again(claim: Claim, folder: Path, key: int) -> str | None:
+    """What differs in a random cell of the smallest size that is judged; None where the record has it take too long."""
+    from icllab.lab.rerun import rerun
+
+    size = next(size for size in SIZES[1:] if size in records.groups(claim.name, folder))
+    grid, seconds = claim.at(size).grid(size), records.read(claim.name, folder)[size]["seconds"]
+    if seconds > AGAIN * len(grid):
+        return None
+    seeds = claim.reduce is None and any(SEED in v.dims for v in records.data(claim.name, size, None, folder).values())
+    place = (claim.name, size, None, str(folder))
+    try:
+        differs = rerun(_TwoSeeds(*place, key) if seeds else Basis(*place), 1e-6, key).differs
+    except IclError as error:
+        return str(error)
+    return "; ".join(differs)
 
 
 # What the smoke does.

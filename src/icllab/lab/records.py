@@ -6,11 +6,12 @@ the data, and the verdict under every negative control. ``record.nc`` has the da
 (``small``, ``small@shuffled``), and ``smoke``, the golden numbers of the regression test.
 """
 
+import dataclasses
 import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
-from icllab.core.files import DamagedFile, disk_faults, parse_json, read_object, write_atomically
-from icllab.core.grid import Grid
+from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, read_object, write_atomically
+from icllab.core.grid import Grid, canonical
 from icllab.core.settings import GENERATOR
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab import registry, source_files, stated
@@ -41,6 +42,8 @@ _ERRORS = ("_error", "_mcse")
 _COUNTED = "_warnings"
 _UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse it
 DIGITS = 6
+NOT_RECORDED = "not recorded"
+"""What stands for a verdict whose data are not in the record."""
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
 _ROUNDING = {"jaxlib": "jaxlib_version", "numpy": "numpy_version", "processor": "processor"}
 """What also decides how numbers are rounded; results of version 0.3 state none of it."""
@@ -94,6 +97,11 @@ def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
     return read_object(path, "restore it")
 
 
+def statement(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
+    """What the record says that the claim says; empty where there is none."""
+    return _content(claim, folder).get("claim", {})
+
+
 def groups(claim: str, folder: str | Path | None = None) -> list[str]:
     """The groups of data in a claim's record."""
     import h5py
@@ -120,7 +128,9 @@ def data(
     elsewhere = registry.is_foreign(claim, folder)
     entries = list(read(claim, folder)) if elsewhere else groups(claim, folder)  # its file is not opened here
     if size is None:
-        size = next((s for s in reversed(SIZES) if group(s, control) in entries and s != SIZES[0]), "small")
+        stated = list(read(claim, folder))
+        names = {s for s in SIZES[1:] if group(s, control) in entries} or {*stated} - {SIZES[0]} or {"small"}
+        size = max(names, key=SIZES.index)
     name = group(size, control)
     if name not in entries:
         under = f" under the control {control!r}" if control else ""
@@ -158,6 +168,19 @@ def predicted_data(
     return predicted(world, data(claim, size, control, folder))
 
 
+def judged(
+    claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
+) -> "tuple[str, Verdict]":
+    """The size, the largest with data unless one is named, and the verdict of the claim's check on recorded data."""
+    from icllab.lab.results import verdict_at
+
+    dataset = predicted_data(claim, size, control, folder)
+    judged_size = str(configuration(dataset)["size"])
+    larger = [s for s, entry in card(claim, folder).record.items() if entry["verdict"] is None and size is None]
+    notes = [f"{s} is {NOT_RECORDED}: the record states numbers of it and keeps no data" for s in larger]
+    return judged_size, verdict_at(registry.load(claim, folder).under(control), judged_size, dataset, notes)
+
+
 def configuration(dataset: "xr.Dataset") -> dict[str, Any]:
     """The configuration under which results were measured."""
     return completed(parse_json(dataset.attrs["configuration"], "configuration"))
@@ -187,13 +210,14 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
         folder: A folder with the user's claims.
 
     Raises:
-        InputError: The results are of another precision than the claim's, of other code than is here, or measured
-            with changes that are not committed; or too large, even reduced.
+        InputError: The results are of another grid or configuration than the size's, of other code than is here, or
+            measured with changes that are not committed; or too large, even reduced.
     """
     path = record_file(registry.file(claim.name, folder))
     _require_code(claim, dataset, folder)
-    if dataset.attrs.get("precision", claim.precision) != claim.precision:
-        raise expected("record", f"results in {claim.precision}, the claim's own precision", dataset.attrs["precision"])
+    if faults := list(size_faults(dataclasses.replace(claim, reduce=None), size, control, dataset)):
+        advice = f"`icl run {claim.name} --size {size} --fresh` without --set, --seeds and --precision measures them"
+        raise expected("record", f"results of {group(size, control)}", "; ".join(faults), advice)
     record = read(claim.name, folder)
     if control is not None and size not in record:
         raise expected("record", f"the claim at size {size} before its controls", control)
@@ -222,18 +246,45 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
     return path
 
 
-def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
-    """Raise unless the code that measured is committed, and its ``measure.py`` is the one that is here.
+def size_faults(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset") -> Iterator[str]:
+    """Each way in which data are not those of a size, or of a control at that size: configuration, values of axes.
 
-    Results of version 0.3 do not state the latter.
+    The claim may be renamed. Its ``reduce`` may leave out axes and values, and number values anew.
     """
+    world, stated = claim.at(size).under(control), configuration(dataset)
+    asked = parse_json(json.dumps(world.configuration(size, control, stated["matmul_precision"])))
+    if changes := difference(stated, completed(asked) | {"claim": stated["claim"]}):
+        yield f"another configuration: {changes}"
+    grid = world.grid(size)
+    for axis, values in {**grid.static, **grid.traced}.items():
+        if axis not in dataset.dims:
+            if claim.reduce is None:
+                yield f"no axis {axis}"
+            continue
+        stored, of_size = set(map(canonical, dataset[axis].values)), set(values)
+        if stored != of_size and (claim.reduce is None or not (stored < of_size or len(stored) == len(of_size))):
+            yield f"{len(stored)} values of {axis} {_few(stored)} where the size has {len(of_size)} {_few(of_size)}"
+
+
+def _few(values: Iterable[Any]) -> str:
+    ordered = sorted(values)
+    return f"({', '.join(map(str, ordered[:3]))}{', ...' if len(ordered) > 3 else ''})"
+
+
+def measured_by_another(claim: Claim, dataset: "xr.Dataset", folder: Any) -> bool:
+    """Whether data state another ``measure.py`` than the one that is here; those of version 0.3 state none."""
+    here = source_files.measure_digest(claim, folder)
+    return any(digest not in ("", here) for digest in texts(dataset.attrs.get("measure_digest", "")))
+
+
+def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
+    """Raise unless the code that measured is committed, and its ``measure.py`` is the one that is here."""
     if "+changes" in dataset.attrs["git_commit"]:
         advice = "commit them, and measure again with --fresh"
         raise expected("record", "results of committed code", phrase(dataset.attrs["git_commit"]), advice)
-    here = source_files.measure_digest(claim, folder)
-    if any(digest not in ("", here) for digest in texts(dataset.attrs.get("measure_digest", ""))):
+    if measured_by_another(claim, dataset, folder):
         advice = "measure again with --fresh, or restore the file"
-        raise expected("record", f"results of the measure.py that is here ({here[:12]})", "those of another", advice)
+        raise expected("record", "results of the measure.py that is here", "those of another", advice)
 
 
 def texts(attribute: str) -> list[str]:
@@ -444,8 +495,9 @@ class Card:
         claim: ``subject/finding``; ``title``, ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
         controls: Name of a negative control -> its meaning.
         origin: The wheel, or ``added``, of a claim from elsewhere, whose record its author states; else empty.
-        record: Size -> entry of the claim's record with a verdict, from the smallest size on. Its ``"stale"`` says
-            whether ``measure.py`` has another ``VERSION`` since.
+        record: Size -> entry of the claim's record that is judged, from the smallest size on. Its verdict, and that of
+            a control, is None where the data are not in the record, whose numbers are stated only; its ``"stale"``
+            says whether ``measure.py`` has another ``VERSION`` since.
     """
 
     claim: str
@@ -470,18 +522,32 @@ class Card:
 
     @property
     def recorded(self) -> str | None:
-        """The largest size with a recorded verdict."""
-        return list(self.record)[-1] if self.record else None
+        """The largest size with a recorded verdict; where none has data, the largest with an entry."""
+        return max(self.record, key=lambda size: (bool(self.record[size]["verdict"]), SIZES.index(size)), default=None)
 
     @property
     def verdict(self) -> str | None:
-        """The verdict at that size."""
+        """The verdict at that size; None where it is not recorded."""
         return self.record[self.recorded]["verdict"] if self.recorded else None
 
     @property
     def stale(self) -> bool:
         """Whether the record at that size is stale."""
         return bool(self.recorded and self.record[self.recorded]["stale"])
+
+
+def _backed(entry: Mapping[str, Any], size: str, present: Iterable[str]) -> dict[str, Any]:
+    """An entry whose verdicts are None where their data are absent; a control by formula has those of its size."""
+
+    def backed(verdict: str, *names: str) -> str | None:
+        return verdict if set(names) & {*present} else None
+
+    controls = {
+        name: control
+        | {"verdict": backed(control["verdict"], group(size, name), *([] if "digest" in control else [size]))}
+        for name, control in entry["controls"].items()
+    }
+    return {**entry, "verdict": backed(entry["verdict"], size), "controls": controls}
 
 
 def card(claim: str, folder: str | Path | None = None) -> Card:
@@ -500,6 +566,10 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
     entries = {**references(), **parsed(statement["references"], "references")}
     for key in statement["sources"]:
         require_known(f"source of {claim}", key, entries)
+    if not elsewhere:
+        present = groups(claim, folder)
+    else:  # its file is not opened here
+        present = [*content] if record_file(registry.file(claim, folder)).with_suffix(".nc").is_file() else []
     return Card(
         claim,
         statement["sentence"],
@@ -508,7 +578,7 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
         tuple(statement["sizes"]),
         statement["controls"],
         {
-            size: content[size] | {"stale": content[size]["measure"] != version}
+            size: _backed(content[size], size, present) | {"stale": content[size]["measure"] != version}
             for size in SIZES
             if "verdict" in content.get(size, {})
         },

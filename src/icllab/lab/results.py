@@ -410,11 +410,20 @@ def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
     """A measured Dataset with the claim's theory, and with symbol, meaning and unit of every axis and quantity."""
-    dataset = dataset.copy() if claim.theory is None else claim.theory(dataset.copy())
+    dataset = dataset.copy() if claim.theory is None else claim.theory(unnamed(dataset)).assign_attrs(dataset.attrs)
     for name in dataset.variables:
         row = claim.vocabulary.row(str(name))
         dataset[name].attrs = {"symbol": row.symbol, "meaning": row.meaning, "unit": row.unit}
     return dataset.assign_attrs(names=json.dumps(claim.vocabulary.described()))
+
+
+def unnamed(dataset: xr.Dataset) -> xr.Dataset:
+    """A copy with what a theory and a check may know: no attribute that tells a control from the claim."""
+    attributes = {name: dataset.attrs[name] for name in ("claim", "names") if name in dataset.attrs}
+    if "configuration" in dataset.attrs:
+        configuration = parse_json(dataset.attrs["configuration"], "configuration") | {"control": None}
+        attributes["configuration"] = json.dumps(configuration)
+    return dataset.copy().drop_encoding().drop_attrs(deep=False).assign_attrs(attributes)
 
 
 def fixed_values(dataset: xr.Dataset) -> dict[str, Any]:
@@ -430,6 +439,7 @@ def verdict_at(claim: Claim, size: str, dataset: xr.Dataset, notes: Sequence[str
 def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
     """The verdict of a claim's check on a Dataset; a check that raises is a fault of the claim's file."""
     assert claim.check is not None  # the registry has set it
+    dataset = unnamed(dataset)
     try:
         findings = claim.check(dataset)
         if any(finding.outcome is Outcome.FAILS for finding in findings):  # by more than one of so many by chance?

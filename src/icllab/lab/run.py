@@ -364,6 +364,10 @@ def _notes(request: Request, dataset: "xr.Dataset", version: int | None = None) 
         notes.append(f"measured in {precision}; the claim is about {claim.precision}, and a record is of that alone")
     if (products := dataset.attrs.get("matmul_precision", DEFAULT)) != DEFAULT:
         notes.append(f"matrix products have the precision {products!r}, which JAX's settings asked for")
+    if request.claims:
+        from icllab.lab.conformance import shared_code
+
+        notes += [f"no evidence: {fault}" for fault in shared_code(claim, Path(request.claims))]
     if "seeds_at_once" in dataset.attrs:
         fewest = min(re.findall(r"\d+", dataset.attrs["seeds_at_once"]), key=int)
         notes.append(f"a device was out of memory: seeds of a cell were measured {fewest} at a time")

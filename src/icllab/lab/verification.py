@@ -5,25 +5,20 @@ nobody can compute again, such as the date, is compared with what the record or 
 checked: who can edit both can state what they like.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import icllab
 from icllab.core.errors import CellsMissing, IclError, InputError, expected
 from icllab.core.files import DamagedFile
-from icllab.core.spelling import strict
-from icllab.lab import certificate, provenance, records
+from icllab.lab import certificate, provenance
 from icllab.lab.basis import Basis, basis_of
-from icllab.lab.evidence import NUMBERS
+from icllab.lab.evidence import Place, differences, worded
 from icllab.lab.job import OUT
-from icllab.lab.outcomes import Outcome
 from icllab.lab.rerun import Rerun, rerun
 
-Place: TypeAlias = tuple[str, ...]
-"""Names on the way to a leaf of a certificate."""
-_ABSENT = object()
 _WORDS = {
     ("statement",): "sentence and conditions",
     ("verdict",): "verdict",
@@ -50,6 +45,8 @@ class Verification:
         unchecked: What could not be checked.
         rerun: The cells that were measured again; None where none were.
         fault: 4 or 3 where cells could not be measured again, 3 where they cannot be told from the data; else 0.
+        headline: The verdict with what a reader must know beside it, where there is anything; else empty.
+        status: The exit status of the verdict, 3 where it has no evidence.
     """
 
     claim: str
@@ -59,20 +56,24 @@ class Verification:
     unchecked: tuple[str, ...]
     rerun: Rerun | None = None
     fault: int = 0
+    headline: str = ""
+    status: int = 0
 
     @property
     def exit_status(self) -> int:
         """1 where anything differs; then 4 or 3 where something could not be done; else that of the verdict."""
         if self.differs:
             return 1
-        return self.fault or (3 if self.verdict is None else Outcome(self.verdict).exit_status)
+        return self.fault or (3 if self.verdict is None else self.status)
 
     @property
     def line(self) -> str:
-        """The whole in one line."""
+        """The whole in one line; what decides the exit status stands first."""
         differs = f"{self.differs[0]}{_more(len(self.differs) - 1)}" if self.differs else "nothing"
-        parts = ("agrees: " + (", ".join(self.agrees) or "nothing"), f"differs: {differs}")
-        return "; ".join([*parts, "not checked: " + (", ".join(self.unchecked) or "nothing")])
+        parts = ["agrees: " + (", ".join(self.agrees) or "nothing"), f"differs: {differs}"]
+        parts.append("not checked: " + (", ".join(self.unchecked) or "nothing"))
+        first = 2 if self.verdict is None or (self.fault and not self.differs) else 1 if self.differs else 0
+        return "; ".join(filter(None, [self.headline, parts.pop(first), *parts]))
 
 
 def _more(count: int) -> str:
@@ -101,22 +102,26 @@ def verify(
     """
     stated = certificate.read(path)
     sound = stated["digest"] == certificate.content_digest(stated)
-    stated = certificate.with_settings(stated)
     agrees = ["its digest"] if sound else []
     differs = [] if sound else ["the digest of the file is not that of its content: it was edited"]
     try:
         basis = _basis(stated, out, folder)
-        computed = certificate.assemble(basis)
+        content = certificate.assemble(basis)
     except DamagedFile as error:
         return Verification(stated["claim"], None, tuple(agrees), (*differs, f"data: {error}"), ("all else",))
     except (InputError, CellsMissing) as error:
         if isinstance(error, InputError) and sound:
             raise
         return Verification(stated["claim"], None, tuple(agrees), tuple(differs), (f"all else ({error})",))
+    headline, status = certificate.headline(content)
+    stated, computed = certificate.as_stated(stated, content)
     changes = list(differences(stated, computed))
+    stale = [value for at, value, _ in changes if at == ("design", "measure") and value != basis.claim.version]
+    if stale and "stale" not in headline:
+        headline += f"; stale: of version {stale[0]} of the claim's measure, which is {basis.claim.version} now"
     other_version = foreign(stated)
     checked = [change for change in changes if not (other_version and change[0][0] == "checklists")]
-    differs += [_text(*change) for change in checked]
+    differs += [*content["faults"], *(worded(*change) for change in checked)]
     agrees += _agreeing(changes, computed, basis)
     unchecked, fault, cells = _unchecked(changes, basis, other_version), 0, None
     verdict = computed["verdict"] if basis.origin != "entry" else None
@@ -128,47 +133,19 @@ def verify(
             fault = 4 if error.exit_status == 4 else 3
         else:
             differs += cells.differs
-            unchecked += [f"cannot be told from rounding: {text}" for text in cells.doubtful]
-            fault = 3 if cells.doubtful else 0
-            agrees += [] if cells.differs else [_cells(cells)]
-    return Verification(basis.name, verdict, tuple(agrees), tuple(differs), tuple(unchecked), cells, fault)
+            unchecked += [f"cannot be told from rounding: {text}" for text in cells.moved]
+            fault = 3 if cells.moved else 0
+            if not cells.differs:
+                (unchecked if cells.worst or cells.moved else agrees).append(_cells(cells))
+    headline = headline if headline != content["verdict"] else ""
+    ends = (tuple(agrees), tuple(differs), tuple(unchecked))
+    return Verification(basis.name, verdict, *ends, cells, fault, headline, status)
 
 
 def _basis(stated: Mapping[str, Any], out: str | Path, folder: str | Path | None) -> Basis:
     if stated["origin"] not in ("record", "entry", "results"):
         raise expected("origin", "record, entry or results", stated["origin"])
     return basis_of(stated["claim"], stated["size"], out=out if stated["origin"] == "results" else None, folder=folder)
-
-
-def differences(stated: Any, computed: Any, at: Place = ()) -> Iterator[tuple[Place, Any, Any]]:
-    """Path, stated and computed value of every leaf that differs; who issued the file, and its digest, are no leaves.
-
-    A number of a finding is stated to six digits: either neighbour is right where the number computed is between both.
-    """
-    if isinstance(stated, Mapping) and isinstance(computed, Mapping):
-        for name in dict.fromkeys((*computed, *stated)):
-            if at or name not in ("issued", "digest"):
-                yield from differences(stated.get(name, _ABSENT), computed.get(name, _ABSENT), (*at, str(name)))
-    elif not _same(stated, computed, at):
-        yield at, stated, computed
-
-
-def _same(stated: Any, computed: Any, at: Place) -> bool:
-    if at[0] == "findings" and at[-1] in NUMBERS and isinstance(computed, float):
-        near = [records.rounded(computed * (1 + change)) for change in (0.0, 1e-9, -1e-9)]
-        return not isinstance(stated, bool) and any(stated == number for number in near)
-    computed = strict(computed) if computed is not _ABSENT else computed
-    return isinstance(stated, bool) == isinstance(computed, bool) and stated == computed
-
-
-def _text(at: Place, stated: Any, computed: Any) -> str:
-    words = ["absent" if value is _ABSENT else _short(strict(value)) for value in (stated, computed)]
-    return f"{'/'.join(at)} is {words[0]}, computed: {words[1]}"
-
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 70 else f"{text[:67]}..."
 
 
 def _agreeing(changes: list[tuple[Place, Any, Any]], computed: Mapping[str, Any], basis: Basis) -> list[str]:
@@ -207,11 +184,14 @@ def foreign(stated: Mapping[str, Any]) -> str:
     installed = {"package": icllab.__version__, "commit": provenance.commit()}
     if all(issuer.get(name) == value for name, value in installed.items()):
         return ""
-    texts = [f"icl-lab {by.get('package')} {str(by.get('commit'))[:12]}".strip() for by in (issuer, installed)]
+    texts = [f"icl-lab {by.get('package')} {by.get('commit')}".strip() for by in (issuer, installed)]
     return f"words of its checklists (of {texts[0]}; this is {texts[1]})"
 
 
 def _cells(cells: Rerun) -> str:
-    precision = f", all within {cells.largest:.1g} of their scale" if not cells.moved else ""
-    moved = f", {len(cells.moved)} quantities as far apart as rounding moves them" if cells.moved else ""
-    return f"{len(cells.cells)} of {cells.total} cells measured again ({cells.numbers} numbers{precision}{moved})"
+    """Describe the rerun, with the largest gap if rounding elsewhere may explain it."""
+    text = f"{len(cells.cells)} of {cells.total} cells measured again ({cells.numbers} numbers"
+    if cells.worst or cells.moved:
+        where = f", that of {cells.worst}, on another machine" if cells.worst else ""
+        return f"gaps of up to {cells.largest:.1g} of the scale{where}: {text})"
+    return f"{text}, all within {cells.largest:.1g} of their scale)"

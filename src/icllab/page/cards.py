@@ -13,7 +13,7 @@ from icllab.core.sources import Reference
 from icllab.lab import registry
 from icllab.lab.claim import SIZES
 from icllab.lab.outcomes import Outcome, counts, worded
-from icllab.lab.records import Card
+from icllab.lab.records import NOT_RECORDED, Card
 from icllab.page import sentences
 from icllab.page.markup import Html, joined, table, tag
 
@@ -38,7 +38,7 @@ class Evidence:
         stale: Whether the measurement has another version since.
         local: Whether these are results on this machine.
         by_author: Whether the author of a claim from elsewhere states them.
-        controls: Name of a negative control -> its verdict in the same record.
+        controls: Name of a negative control -> its verdict in the same record; None if it is not recorded.
         origin: Phrases on the commit, date and machine of the run.
         notes: Further sentences.
         links: Labels and addresses of data and figures.
@@ -53,7 +53,7 @@ class Evidence:
     stale: bool = False
     local: bool = False
     by_author: bool = False
-    controls: Mapping[str, str] = field(default_factory=dict)
+    controls: Mapping[str, str | None] = field(default_factory=dict)
     origin: Sequence[str] = ()
     notes: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
@@ -115,16 +115,20 @@ def badge(verdict: str | None, stale: bool = False, *, control: bool = False, mi
     return joined(tag("span", verdict or missing, class_=f"verdict {kind}"), *mark)
 
 
-def standing_badge(run: Evidence | None) -> Html:
+def standing_badge(runs: Iterable[Evidence]) -> Html:
     """The badge of a claim, with the size and place of the run behind it."""
+    runs = list(runs)
+    run = standing(runs)
     if run is None:
-        return badge(None)
+        stated = [run.size for run in runs if not run.local and run.control is None]
+        return badge(None, missing=f"{NOT_RECORDED} ({stated[-1]})" if stated else NOT_RUN)
     label = tag("span", f"{run.size}, {_place(run)}", class_="where")
     return joined(badge(run.verdict, run.stale), " ", label)
 
 
 def _place(run: Evidence) -> str:
-    return "run here" if run.local else "recorded by its author" if run.by_author else "recorded"
+    stated = "recorded" if run.verdict else "stated without data"
+    return "run here" if run.local else f"{stated} by its author" if run.by_author else stated
 
 
 def recorded_figure(claim: str) -> Path | None:
@@ -154,7 +158,7 @@ def tile(card: Card, runs: Sequence[Evidence], picture: Picture | None, address:
     sources = ", ".join(source.short for source in card.sources)
     return tag(
         "article",
-        tag("p", standing_badge(standing(runs)), class_="status"),
+        tag("p", standing_badge(runs), class_="status"),
         figure(picture) if picture else tag("p", "No figure yet: a run draws it.", class_="nofigure"),
         tag("h3", tag("a", card.sentence, href=address)),
         tag("p", tag("code", card.claim), class_="name"),
@@ -191,7 +195,7 @@ def card_html(
     sources = [tag("a" if href else "span", source.short, href=href, title=source.text) for source, href in addresses]
     badge_run = standing(runs)
     parts: list[str] = [
-        tag("p", standing_badge(badge_run), class_="status"),
+        tag("p", standing_badge(runs), class_="status"),
         tag(heading or "p", card.sentence, class_="sentence"),
     ]
     if card.conditions:
@@ -220,9 +224,11 @@ def _listed(parts: Sequence[Html]) -> list[str]:
 
 
 def _control(card: Card, name: str, runs: Sequence[Evidence]) -> Html:
-    verdicts: list[tuple[str, str]] = [(run.controls[name], run.size) for run in runs if name in run.controls]
+    verdicts: list[tuple[str | None, str]] = [(run.controls[name], run.size) for run in runs if name in run.controls]
     verdicts += [(run.verdict, f"{run.size}, run here") for run in runs if run.control == name and run.verdict]
-    badges = [joined(badge(verdict, control=True), f" {size}") for verdict, size in verdicts] or [badge(None)]
+    badges = [joined(badge(verdict, control=True, missing=NOT_RECORDED), f" {size}") for verdict, size in verdicts] or [
+        badge(None)
+    ]
     return tag("li", tag("code", name), f": {card.controls[name]}. ", *_listed(badges))
 
 
@@ -242,7 +248,8 @@ def _evidence(run: Evidence, symbols: Mapping[str, Quantity], expand: bool) -> H
         parts.append(tag("p", *links, class_="links"))
     if run.command:
         parts.append(console(run.command))
-    verdict = badge(run.verdict, run.stale, control=run.control is not None, missing=NOT_JUDGED)
+    missing = NOT_JUDGED if run.local else NOT_RECORDED
+    verdict = badge(run.verdict, run.stale, control=run.control is not None, missing=missing)
     summary = tag("summary", verdict, f" at size {run.size}{control}, {_place(run)}: {worded(counts(run.findings))}")
     return tag("details", summary, *parts, open=expand)
 

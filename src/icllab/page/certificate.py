@@ -11,6 +11,8 @@ from string import ascii_lowercase
 from typing import Any
 
 from icllab.core.spelling import number, with_error
+from icllab.lab.certificate import headline
+from icllab.lab.checklists import command
 from icllab.lab.outcomes import worded
 from icllab.lab.power import false_alarms
 from icllab.page.markup import Html, joined, table, tag
@@ -108,10 +110,11 @@ def _words(row: Mapping[str, Any]) -> str:
 
 def _head(content: Mapping[str, Any]) -> Html:
     statement, issued = content["statement"], content["issued"]
-    commit = f", commit {_commit(issued['commit'])}" if issued["commit"] else ""
+    commit = f", commit {issued['commit']}" if issued["commit"] else ""
     origin = f"Issued {issued['date'][:10]} by icl-lab {issued['package']}{commit}"
     label = f" at size {content['size']}. {origin}. Digest {content['digest'][:_SHOWN]}."
-    verdict = [tag("b", content["verdict"], class_=content["verdict"]), f": {worded(content['counts'])}."]
+    colour = content["verdict"] if headline(content)[1] != 3 else "undecided"
+    verdict = [tag("b", headline(content)[0], class_=colour), f": {worded(content['counts'])}."]
     return tag(
         "header",
         tag("p", "Certificate of ", tag("code", content["claim"]), label, class_="small"),
@@ -148,18 +151,20 @@ def _rows(content: Mapping[str, Any]) -> dict[str, str]:
         "data": {"record": "of the claim's record", "entry": "not kept", "results": "results of the user"}[
             content["origin"]
         ],
-        "commit": f"{_commit(cost['commit']) or 'unknown'} (working tree {cost['working_tree']})",
+        "commit of icl-lab": f"{cost['commit'] or 'unknown'} (working tree {cost['working_tree']})",
         "versions": f"icl-lab {cost['package']}, JAX {cost['jax']}, measure.py {design['measure']}",
         "machine": cost["machine"],
         "measured": cost["created"],
         "cost": f"{spent} ({', '.join(parts)})",
-        "again": f"icl run {content['claim']} --size {content['size']}",
+        "again": command(content),
+        **({"icl conform": _conformance(content["conformance"])} if content["conformance"] else {}),
     }
 
 
-def _commit(text: str) -> str:
-    """The first twelve digits of every commit."""
-    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", text)
+def _conformance(items: Mapping[str, str]) -> str:
+    """The answer of ``icl conform`` for a claim from elsewhere."""
+    faults = [f"{item}: {fault}" for item, fault in items.items() if fault]
+    return "; ".join([f"{len(items) - len(faults)} of {len(items)} items that need no run are met", *faults])
 
 
 def _run(seeds: Sequence[int]) -> str:
@@ -264,10 +269,10 @@ def _answer(text: str) -> Html:
 def _sources(content: Mapping[str, Any]) -> Html:
     sources = content["statement"]["sources"]
     entries = [joined(tag("b", key), f" {text} ") for key, text in sources.items()]
-    command = "icl verify certificate.json"
+    verify = "icl verify certificate.json" + ("" if content["conformance"] is None else " --claims DIR")
     return tag(
         "footer",
         tag("p", tag("em", "Sources: "), *entries),
-        tag("p", tag("code", command), " computes every number again from the data and says what differs."),
+        tag("p", tag("code", verify), " computes every number again from the data and says what differs."),
         class_="small",
     )

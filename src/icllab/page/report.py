@@ -144,7 +144,7 @@ def _overview(sections: Sequence[Section]) -> Html:
     rows = []
     for section in sections:
         name = tag("a", section.card.sentence, href=f"#{_anchor(section.card.claim)}")
-        rows.append(tag("li", cards.standing_badge(section.standing), tag("br"), name))
+        rows.append(tag("li", cards.standing_badge(section.runs), tag("br"), name))
     return tag("ol", *rows, class_="overview")
 
 

@@ -77,7 +77,7 @@ def test_the_wrong_formula_is_right_for_infinitely_many_contexts_only():
 
 
 def test_a_ridge_that_is_all_leaves_the_labels_variance(getkey):
-    """With Gamma = 0 the error is 1 + rho on fresh tasks; ``unscaled`` multiplies the ridge by d and nothing else."""
+    """With Gamma = 0 the error is 1 + rho on fresh tasks; ``unscaled`` multiplies the ridge by d, ``implicit`` adds."""
     point = SimpleNamespace(dim=4, tau=2.0, ridge=(0.3, 1.2, 1e9), seed=(0, 3), **FIXED)
     key = getkey()
     found, unscaled = measure(point, key=key), measure(point, key=key, unscaled=True)
@@ -85,4 +85,6 @@ def test_a_ridge_that_is_all_leaves_the_labels_variance(getkey):
     assert dims == ("seed", "ridge")
     np.testing.assert_allclose(errors[:, 2], 1 + FIXED["rho"], rtol=1e-6)
     np.testing.assert_allclose(unscaled["icl_error"][1][:, 0], errors[:, 1], rtol=1e-3)
+    implicit = measure(point, key=key, implicit=0.9)
+    np.testing.assert_allclose(implicit["icl_error"][1][:, 0], errors[:, 1], rtol=1e-6)
     assert found["converged"][1].all()

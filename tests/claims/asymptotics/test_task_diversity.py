@@ -100,8 +100,8 @@ def test_a_pool_is_its_first_tasks_each_as_often_as_every_other(getkey):
 def test_what_is_measured_is_of_the_cells_pool_and_of_fresh_tasks_unless_said_otherwise(getkey):
     key = getkey()
 
-    def errors(pool, seeds=(0, 5), **changes):
-        point = SimpleNamespace(dim=4, alpha=4.0, kappa=pool, rho=RHO, seed=seeds)
+    def errors(pool, seeds=(0, 5), alpha=4.0, **changes):
+        point = SimpleNamespace(dim=4, alpha=alpha, kappa=pool, rho=RHO, seed=seeds)
         return {name: values for name, (_, values) in measured.measure(point, key=key, **changes).items()}
 
     few, many = errors(0.5), errors(1.5)
@@ -110,6 +110,8 @@ def test_what_is_measured_is_of_the_cells_pool_and_of_fresh_tasks_unless_said_ot
     for name, values in errors(1.5, kappa=0.5).items():
         np.testing.assert_array_equal(values, few[name])
     np.testing.assert_array_equal(errors(0.5, seeds=(5,))["dmmse_gap"], few["dmmse_gap"][1:])
+    for name, values in errors(0.5, alpha=2.0, inverse=8.0).items():
+        np.testing.assert_array_equal(values, few[name])
     of_pool = errors(0.5, fresh=False)
     np.testing.assert_array_equal(of_pool["idg_error"], few["idg_error"])
     assert np.all(of_pool["icl_error"] < few["icl_error"])

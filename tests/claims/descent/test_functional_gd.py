@@ -96,7 +96,10 @@ def test_one_search_that_fails_decides_nothing():
     assert {f.outcome for f in claim.check(dataset.assign(function_error=error))} == {Outcome.HOLDS}
 
 
-@pytest.mark.parametrize("options", [{"learn": False}, {"bayes": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{"learn": False}, {"bayes": True}, {"bayes": "softmax"}, {"learn": False, "bayes": "relu"}],
+)
 def test_controls_answer_with_what_they_say(monkeypatch, options):
     """Untrained steps are those of the start; Bayes' answers those of the exact posterior mean."""
     sizes = {"dim": 2, "length": 6, "fitting": 8, "prompts": 16, "layers": 1, "free_layers": 3}

@@ -239,6 +239,7 @@ def test_controls_turn_the_stages_and_draw_the_items(monkeypatch):
     point = SimpleNamespace(
         model="landscape", stage=(0, 1, 2), resolution=(1e-3,), strength=("beta",), seed=(0,), localization=9.0
     )
-    for options, known in (({}, [9, 10, 11]), ({"backwards": True}, [11, 10, 9]), ({"wide": True}, [1, 2, 3])):
+    orders = {"backwards": [11, 10, 9], "later": [10, 11, 11], "wide": [1, 2, 3]}
+    for options, known in (({}, [9, 10, 11]), *(({name: True}, order) for name, order in orders.items())):
         found = measure.measure(point, key=jax.random.key(0), items=True, **options)
         assert found["label_loss"][1][0].tolist() == known

@@ -66,3 +66,20 @@ def test_overlaps_of_known_readers():
     np.testing.assert_allclose(spread, gaps.std(ddof=1), rtol=0.1)
     equal = interactions.overlaps(10 * np.eye(6)[labels[:, -1]] + rng.normal(0, 3, (6000, 6)), labels)
     assert equal[1] < 2 * equal[2]
+
+
+def test_overlaps_have_the_spread_and_the_noise_that_were_planted():
+    """Logits of a label are read where it is right, and where it is not in the prompt; others may be anything."""
+    rng, count, size, noise, spread = np.random.default_rng(0), 5, 4000, 0.5, 0.2
+    gaps = 2 + spread * rng.normal(size=(count, count)) * ~np.eye(count, dtype=bool)
+    labels = np.array([rng.permutation(count)[:2] for _ in range(size)])
+    labels = np.concatenate([labels, labels[:, :1]], axis=1)
+    right, level = labels[:, -1], np.arange(count) / 2
+    logits = level - np.where(np.eye(count, dtype=bool)[right], 0, gaps[right]) + noise * rng.normal(size=(size, count))
+    np.put_along_axis(logits, labels[:, 1:2], 1e3, axis=1)  # the other label of the prompt
+    mean, width, error = interactions.overlaps(logits, labels)
+    outside = ~np.eye(count, dtype=bool)
+    times = size / count * (count - 2) / (count - 1)  # that a label is in no pair while another one is right
+    np.testing.assert_allclose(mean, gaps[outside].mean(), atol=0.02)
+    np.testing.assert_allclose(width, gaps[outside].std(ddof=1), atol=0.02)
+    np.testing.assert_allclose(error, noise * np.sqrt(count / size + 1 / times), rtol=0.05)

@@ -84,6 +84,17 @@ def test_a_drift_is_from_the_first_third_to_the_last():
     assert statistics(chains(terms), np.zeros(1), 2.0, FAR)["drift"] == pytest.approx(60, rel=1e-6)
 
 
+def test_a_drift_is_from_the_first_third_to_the_last_and_a_distance_the_root_of_a_mean_square():
+    rng = np.random.default_rng(2)
+    ramp = np.linspace(0, 3, 300) + 0.1 * rng.normal(size=(4, 300))
+    squares = np.tile(np.array([1.0, 9.0], np.float32), (4, 150))
+    found = statistics(chains(ramp[..., None], squares), np.zeros(1), 2.0, FAR)
+    wanted = 2 * (ramp[:, 200:].mean() - ramp[:, :100].mean())
+    assert found["drift"] == pytest.approx(wanted, rel=1e-5)
+    assert found["distance"] == pytest.approx(5**0.5, rel=1e-6)
+    assert found["acceptance"] == pytest.approx(0.8, rel=1e-6)
+
+
 def test_the_slope_on_the_localization():
     """Of a quadratic, t h = 3 and gamma = 1 in 5 directions: -5/2 * 3/4 * 1/4, and its error is the scatter."""
     values, errors = [], []

@@ -80,6 +80,23 @@ def test_it_is_the_sum_it_is_written_as(layout, weighting, getkey):
     np.testing.assert_allclose(read, wanted[layout.read], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize(("kv_heads", "window"), [(1, None), (2, 1), (2, 2), (4, 3)])
+def test_neighbouring_heads_share_keys_and_a_window_ends(kv_heads, window, getkey):
+    """Heads 0 and 1 have the first of two keys and values; a window of one is the token itself."""
+    attention = eqx.filter_jit(Attention)(WIDTH, 4, dim=DIM, kv_heads=kv_heads, window=window, key=getkey())
+    layout = Interleaved().layout(3)
+    x = tokens(len(layout.visible))
+    q, k, v = (np.einsum("iw,whd->hid", x, np.asarray(w)) for w in (attention.query, attention.key, attention.value))
+    wanted = np.zeros_like(x)
+    for h in range(4):
+        shared = h * kv_heads // 4
+        for i in range(len(x)):
+            keys = [j for j in range(i + 1) if window is None or i - j < window]
+            weights = WEIGHTINGS["softmax"](k[shared, keys] @ q[h, i] / DIM**0.5)
+            wanted[i] += weights @ v[shared, keys] @ np.asarray(attention.output[h])
+    np.testing.assert_allclose(applied(attention, x, layout), wanted, rtol=1e-12, atol=1e-13)
+
+
 def test_any_function_of_query_and_key(getkey):
     attention = built(getkey(), similarity=bump, weighting="linear", dim=5)
     layout = JOINED.layout(3)

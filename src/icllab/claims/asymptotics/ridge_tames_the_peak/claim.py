@@ -88,6 +88,11 @@ claim = Claim(
             measure={"more": 4},
             axes={"dim": (10, 20), "tau": (1.0,)},
         ),
+        "implicit_ridge": Control(
+            "every fit has a ridge of 0.1 besides its own: there is no peak to remove",
+            measure={"implicit": 0.1},
+            axes={"dim": (10, 20), "tau": (1.0,)},
+        ),
         "unscaled_ridge": Control("a penalty n * ridge on Gamma instead of (n/d) * ridge", measure={"unscaled": True}),
     },
 )

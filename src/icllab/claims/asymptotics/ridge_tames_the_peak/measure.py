@@ -9,10 +9,10 @@ from icllab.tasks import LinearRegression
 VERSION = 1
 
 
-def measure(point, *, key, unscaled=False, more=1):
+def measure(point, *, key, unscaled=False, more=1, implicit=0.0):
     """Errors of Gamma for every seed and ridge; ``unscaled``: the penalty is ridge n instead of ridge n/d.
 
-    ``more``: factor of the number of contexts.
+    ``more``: factor of the number of contexts. ``implicit``: part of every ridge that its coordinate does not name.
     """
     prompts = reduced.prompts_at(more * point.tau, point.dim, per="d(d+1)")
     factor = point.dim if unscaled else 1.0
@@ -25,7 +25,7 @@ def measure(point, *, key, unscaled=False, more=1):
         samples = reduced.sample(task, prompts=prompts, key=of_contexts)
 
         def fit_ridge(ridge):
-            fit = reduced.fit_features(task, samples, ridge=factor * ridge)
+            fit = reduced.fit_features(task, samples, ridge=factor * (ridge + implicit))
             return {"icl_error": fit.icl_error(), "idg_error": fit.idg_error(), "converged": fit.converged}
 
         return tabulated(fit_ridge, ridge=point.ridge)

@@ -120,6 +120,11 @@ claim = Claim(
             {"gaussian": True},
             axes={"dim": (20,), "kappa": (BEFORE, AT, BEYOND), "seed": tuple(range(12))},
         ),
+        "shorter_as_alpha_grows": Control(
+            "contexts become shorter and fewer as alpha grows: their length over d is 64 / alpha",
+            {"inverse": 64.0},
+            axes={"dim": (20,), "alpha": (4.0, 16.0), "kappa": (BEFORE, AT, BEYOND), "seed": tuple(range(24))},
+        ),
         "one_pool_size": Control(
             "pretraining sees d/2 tasks whatever kappa is",
             {"kappa": BEFORE},

@@ -18,14 +18,16 @@ ROWS = 6  # the pools' rows over d: one shape for every kappa, so that each dime
 DRAWS = 8  # of dMMSE for each seed
 
 
-def measure(point, *, key, fresh=True, kappa=None, gaussian=False):
+def measure(point, *, key, fresh=True, kappa=None, gaussian=False, inverse=None):
     """Exact errors of Gamma and dMMSE's gap for every seed.
 
     ``fresh``: fresh tasks are tested, not half of the pool; ``kappa``: pool size over d instead of the cell's;
-    ``gaussian``: the posterior mean of a normal prior with the pool's covariance replaces dMMSE.
+    ``gaussian``: the posterior mean of a normal prior with the pool's covariance replaces dMMSE; ``inverse``: this
+    number over alpha is the length of contexts over d, and tau.
     """
-    law = {"dim": point.dim, "alpha": point.alpha, "kappa": point.kappa if kappa is None else kappa, "rho": point.rho}
-    prompts = reduced.prompts_at(point.alpha, point.dim, per="d(d+1)")
+    alpha = inverse / point.alpha if inverse else point.alpha
+    law = {"dim": point.dim, "alpha": alpha, "kappa": point.kappa if kappa is None else kappa, "rho": point.rho}
+    prompts = reduced.prompts_at(alpha, point.dim, per="d(d+1)")
 
     def fit_seed(seed):
         of_pool, of_contexts, of_draws = jax.random.split(jax.random.fold_in(key, seed), 3)

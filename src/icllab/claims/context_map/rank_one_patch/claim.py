@@ -89,6 +89,6 @@ claim = Claim(
     controls={
         "near_queries": Control("the other queries are within a tenth of the first", measure={"distance": 0.1}),
         "doubled": Control("the patch is taken twice", measure={"overshoot": 2.0}),
-        "reversed": Control("the best patches are subtracted", measure={"sign": -1.0}),
+        "reversed": Control("the best patches are subtracted twice", measure={"sign": -2.0}),
     },
 )

@@ -123,6 +123,11 @@ claim = Claim(
             measure={"learn": False},
             axes={"seed": tuple(range(12))},
         ),
+        "own_is_bayes": Control(
+            "exponential attention, and no other, answers as Bayes does",
+            measure={"bayes": "exponential"},
+            axes={"labels": ("exponential",), "layers": (3,), "training": (STEPS,), "seed": tuple(range(12))},
+        ),
         "bayes": Control(
             "attention of every kernel answers as Bayes does",
             measure={"bayes": True},

@@ -25,7 +25,7 @@ def measure(point, *, key, one_law=False, learn=True, bayes=False):
     """One cell: labels of all kernels at one depth.
 
     ``one_law``: all labels are linear, whatever their name. Unless they ``learn``, steps stay as they start. ``bayes``:
-    every attention answers as Bayes does.
+    every attention answers as Bayes does, or that of the kernel with this name.
     """
 
     def measure_seed(labels, seed):
@@ -38,7 +38,7 @@ def measure(point, *, key, one_law=False, learn=True, bayes=False):
         @functools.cache
         def measure_attention(training, predictor):
             """Error, temperature and distance from the identity of one kernel, trained in one way."""
-            if bayes:
+            if bayes in (True, predictor):
                 return error(bayes_optimal(task)), np.nan, np.nan
             if training == EVERYTHING:
                 if (labels, predictor, point.layers) != ("exponential", "softmax", point.free_layers):

@@ -6,8 +6,8 @@ the first layer, the second, or both stands attention of first order in its scor
 .. math:: a_{ij} = \frac{1 + s_{ij}}{i}, \qquad s_{ij} = \langle x_i W_Q,\, x_j W_K \rangle, \quad j \le i,
 
 as even as softmax where scores are zero, and possibly negative. Compared is the width of the jump over its time, which
-does not change when all rates are made smaller: the time from a tenth to nine tenths of the way to 1 from 1/N, or from
-1/L. A run that does not jump in the steps given has no width; the fraction that do has an interval.
+does not change when all rates are made smaller: the time from a tenth to nine tenths of the way to 1 from 1/N. A run
+that does not jump in the steps given has no width; the fraction that do has an interval.
 """
 
 import xarray as xr
@@ -27,25 +27,19 @@ KINDS = {
 }
 SHARP = 1 / 3  # of the relative width
 MOST = 1 / 2  # of the networks
-BOUNDS = {"pairs": ("1/N", 3), "label_count": ("chance", 2)}  # of the relative width, over that of softmax
+WIDER = 3  # of the relative width, over that of softmax
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Most networks of every kind jump at every rate, sharply, and not much more gradually than softmax."""
-    levels = {floor: 1 / fixed_values(dataset)[floor] for floor in BOUNDS}
-    jumps = {floor: _transitions.risen(dataset["accuracy"], plateau=level, end=1.0) for floor, level in levels.items()}
-    jump = jumps["pairs"]
+    jump = _transitions.risen(dataset["accuracy"], plateau=1 / fixed_values(dataset)["pairs"], end=1.0)
     jumping = intervals.fraction(jump["transitioned"])
     findings = checks.above("jumping", "fraction of networks that jump", jumping, MOST)
-    width = estimates.mean(jump["relative_width"])
-    findings += checks.below("relative_width", "relative width of the jump", width, SHARP)
-    first_order = dataset.attention != SOFTMAX
-    for floor, (level_name, bound) in BOUNDS.items():
-        widths = jumps[floor]["relative_width"]
-        softmax = estimates.geometric_mean(widths.reindex(attention=[SOFTMAX]).isel(attention=0, drop=True))
-        ratio = estimates.geometric_mean(widths.sel(attention=first_order)) / softmax
-        findings += checks.below(f"width_ratio_{floor}", f"relative width from {level_name} / softmax's", ratio, bound)
-    return findings
+    widths = jump["relative_width"]
+    findings += checks.below("relative_width", "relative width of the jump", estimates.mean(widths), SHARP)
+    softmax = estimates.geometric_mean(widths.reindex(attention=[SOFTMAX]).isel(attention=0, drop=True))
+    ratio = estimates.geometric_mean(widths.sel(attention=dataset.attention != SOFTMAX)) / softmax
+    return findings + checks.below("width_ratio_pairs", "relative width from 1/N / softmax's", ratio, WIDER)
 
 
 def figure(dataset: xr.Dataset):

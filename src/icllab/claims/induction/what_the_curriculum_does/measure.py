@@ -18,10 +18,11 @@ LEARNED, MEMORY = 0.2, 50.0  # nats, averaged over so many steps, where training
 WITHIN = 0.8  # of the time of the jump
 
 
-def measure(point, *, key, unmasked=False, shuffled=False):
+def measure(point, *, key, unmasked=False, shuffled=False, equal=False):
     """Every seed's curves in all arms, which begin with the same network and have the same label vectors.
 
     ``unmasked``: no logit is masked. ``shuffled``: every readout that is supplied has its entries in a random order.
+    ``equal``: the arm with more labels has as many as the others.
     """
 
     def curves(seed):
@@ -30,7 +31,8 @@ def measure(point, *, key, unmasked=False, shuffled=False):
         task, network = begin.task, begin.network
         equal_task = dataclasses.replace(task, label_vectors=task.label_vectors[: point.pairs])
         equal_network = eqx.tree_at(last_matrix, network, last_matrix(network)[:, : point.pairs])
-        arms = {MORE: (task, network), EQUAL: (equal_task, equal_network)}
+        arms = {EQUAL: (equal_task, equal_network)}
+        arms |= {MORE: arms[EQUAL] if equal else (task, network)}
         arms |= {MASKED: (task if unmasked else among_context(task), network)}
         after = {name: trained(*arms[name], point, begin.of_prompts) for name in point.intervention if name in arms}  # pyright: ignore[reportCallIssue]
         results = {name: measured(networks, arms[name][0], of_test, point.prompts) for name, networks in after.items()}

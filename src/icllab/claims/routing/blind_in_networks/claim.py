@@ -54,7 +54,7 @@ claim = Claim(
     sizes={
         "smoke": COMMON | {"kind": (*_detection.NULLS, "0.5"), "updates": 400, "seed": 2},
         "small": COMMON | {"seed": Seeds(64, block=8, first=192)},
-        "medium": COMMON | {"seed": Seeds(192, block=12)},
+        "medium": COMMON | {"seed": Seeds(192, block=12, first=0)},
     },
     key=138,
     precision="float64",

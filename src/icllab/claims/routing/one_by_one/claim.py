@@ -107,7 +107,7 @@ claim = Claim(
         "discounted": Control(
             "a program's loss counts with the square of its relative frequency",
             measure={"discount": 2.0},
-            axes={"seed": tuple(range(8))},
+            axes={"seed": tuple(range(16))},
         ),
     },
 )

@@ -246,6 +246,11 @@ claim = Claim(
         "backwards": Control(
             "training runs backwards", measure={"backwards": True}, axes={"model": ("attention", "network 8")}
         ),
+        "after_the_jump": Control(
+            "every stage is the next one: the structure is there before it is looked for",
+            measure={"later": True},
+            axes={"model": ("network 8",), "seed": tuple(range(10))},
+        ),
         "items": Control("items of the landscape are random", measure={"items": True}, axes={"model": ("landscape",)}),
         "wide": Control(
             "the posterior is so wide that the divergence is not quadratic",

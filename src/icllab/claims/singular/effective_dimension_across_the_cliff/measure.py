@@ -38,10 +38,22 @@ HEAD_RATE, HEAD_STEPS = 0.2, 600  # of descent on the prompts of a head
 sgd = functools.cache(optax.sgd)
 
 
-def measure(point, *, key, formed=0.0, together=False, logits=False, backwards=False, items=False, wide=False):
+def measure(
+    point,
+    *,
+    key,
+    formed=0.0,
+    together=False,
+    logits=False,
+    backwards=False,
+    later=False,
+    items=False,
+    wide=False,
+):
     """One cell; with both attentions ``formed`` at the start, all ranks ``together``, or ``logits`` as answers.
 
-    ``backwards``: stages in the reverse order; ``items``: random ones in the landscape; ``wide``: a localization of 1.
+    ``backwards``: stages in the reverse order; ``later``: every stage is the next; ``items``: random ones in the
+    landscape; ``wide``: a localization of 1.
     """
     shapes = {
         "strengths": ("stage", "strength"),
@@ -73,6 +85,8 @@ def measure(point, *, key, formed=0.0, together=False, logits=False, backwards=F
         checkpoints = model(point, seed, seed_key)
         if backwards:
             checkpoints = {max(checkpoints) - stage: values for stage, values in checkpoints.items()}
+        if later:
+            checkpoints = {stage: checkpoints[min(stage + 1, LATE)] for stage in checkpoints}
         whole = {}
         for name, dims in shapes.items():
             rows = np.full([len(getattr(point, dim)) for dim in dims], np.nan)

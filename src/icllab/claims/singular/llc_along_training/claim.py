@@ -23,7 +23,7 @@ CHECKPOINTS = (70, 266, 546, 2002, 6993)
 BREAKS, RANKS = 4, 3  # breaks that are looked for, at most, and those that are there
 IDENTIFIED = 0.5  # least fraction of runs whose breaks are the planted ones
 REMAINDER = 0.03  # largest relative remainder of the expansion of a coefficient in 1 / log nbeta
-LARGEST = 0.02  # relative standard error of a coefficient
+LARGEST = 0.013  # relative standard error of a coefficient: three of a rise are less than the smallest step
 
 
 def theory(dataset: xr.Dataset, half: bool = False) -> xr.Dataset:
@@ -83,7 +83,6 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     words = "rise of the coefficient over a reported break (3 % left to the expansion)"
     limit = LARGEST * float(exact.max()) + left_out
     findings += checks.agrees("step", words, rise, steps, largest_error=limit)
-    findings += checks.above("rise", "rise of the coefficient over a reported break", found)
     quiet = float((dataset["sampler_warnings"] > 0).mean()) <= 0.1
     return findings + checks.complete("quiet", "at most one estimate in ten warns", quiet)
 
