@@ -106,14 +106,14 @@ def nearest(mutant: Mutant) -> list[str]:
         claim = mutant.file.parent.name
         near = [path for path in tests if path.stem == f"test_{claim}" or claim in path.parent.parts]
     else:
-        own = f"test_{mutant.file.stem}"
+        own = ROOT / "tests" / mutant.file.relative_to(ROOT / "src/icllab").with_name(f"test_{mutant.file.stem}.py")
         tree = ast.parse(mutant.file.read_text("utf-8"))
         public = [node.name for node in tree.body if isinstance(node, FUNCTIONS) and not node.name.startswith("_")]
         first = re.compile(rf"\b{mutant.where}\b")
         others = re.compile(rf"\b({'|'.join([mutant.file.stem, *public])})\b")
         module = re.compile(rf"\b{mutant.file.stem}\b")  # `fit` alone is named everywhere
         counts = {
-            path: (path.stem == own, bool(module.search(text)), len(first.findall(text)), len(others.findall(text)))
+            path: (path == own, bool(module.search(text)), len(first.findall(text)), len(others.findall(text)))
             for path, text in tests.items()
         }
         near = sorted((path for path in tests if any(counts[path])), key=counts.__getitem__, reverse=True)[:NEAREST]
