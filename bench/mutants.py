@@ -5,7 +5,7 @@
 
 The changes are those of ``mutations.py``. They are drawn by a rule: in each part functions and constants in a random
 order, one change of each. A change counts as noticed if one of its nearest tests fails or takes longer than the limit:
-the files that name the function (else its module) most often, then those of the whole folder; of a ``measure`` its own
+the files that name its module, and the function most often, then those of the whole folder; of a ``measure`` its own
 and the golden numbers of its smoke, of which no two seeds may be alike. Slow tests are left out. Those that survive are
 printed with file and line, and belong into docs/mutants.md with a reason, or get a test. With ``--bugs`` the changes
 are those of a file of JSON instead: objects with ``file``, the text ``old`` and the text ``new``. At the end all
@@ -106,12 +106,16 @@ def nearest(mutant: Mutant) -> list[str]:
         claim = mutant.file.parent.name
         near = [path for path in tests if path.stem == f"test_{claim}" or claim in path.parent.parts]
     else:
-        own = f"test_{mutant.file.stem}"
+        own = ROOT / "tests" / mutant.file.relative_to(ROOT / "src/icllab").with_name(f"test_{mutant.file.stem}.py")
         tree = ast.parse(mutant.file.read_text("utf-8"))
         public = [node.name for node in tree.body if isinstance(node, FUNCTIONS) and not node.name.startswith("_")]
         first = re.compile(rf"\b{mutant.where}\b")
         others = re.compile(rf"\b({'|'.join([mutant.file.stem, *public])})\b")
-        counts = {path: (path.stem == own, len(first.findall(t)), len(others.findall(t))) for path, t in tests.items()}
+        module = re.compile(rf"\b{mutant.file.stem}\b")  # `fit` alone is named everywhere
+        counts = {
+            path: (path == own, bool(module.search(text)), len(first.findall(text)), len(others.findall(text)))
+            for path, text in tests.items()
+        }
         near = sorted((path for path in tests if any(counts[path])), key=counts.__getitem__, reverse=True)[:NEAREST]
     return [str(path.relative_to(ROOT)) for path in near]
 

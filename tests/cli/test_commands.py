@@ -362,6 +362,13 @@ def test_on_a_terminal_the_progress_is_a_live_bar(tmp_path):
     assert b"s left" in shown
 
 
+def test_cells_that_were_there_have_no_pace():
+    pace = progress._Pace()
+    assert [pace.text(now, 40, 100, 30.0) for now in (0.0, 5.0)] == ["", ""]
+    assert pace.text(10.0, 45, 100, 110.0).startswith("30 a minute, ")
+    assert pace.text(60.0, 100, 100, 0.0) == ""
+
+
 def test_progress_lines_are_few_and_say_what_is_left(monkeypatch, capsys):
     clock = iter(float(i) for i in range(100))
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))

@@ -45,7 +45,8 @@ def test_what_was_not_measured_is_not_stated(recorded, icl, monkeypatch):
     assert lines["record"].startswith("2 h at small, times 2 for the work;")
     assert not {"memory", "disk"} & set(lines)
     answer = strictly(icl("cost", CLAIM, "--claims", CLAIMS, "--seeds", "12", "--json")[1])
-    assert (answer["measured"], answer["disk_bytes"], answer["memory_bytes"]) == (False, None, None)
+    assert (answer["measured"], answer["smoke_seconds"]) == (False, None)
+    assert (answer["disk_bytes"], answer["memory_bytes"]) == (None, None)
     hours = (2 * 7200 - 5 * cost.COMPILED) / 3600  # five programs are compiled once
     assert answer["core_hours"]["value"] == pytest.approx(hours, rel=1e-9)
     assert answer["core_hours"]["low"] < hours < answer["core_hours"]["high"]
@@ -77,6 +78,7 @@ def test_a_dry_run_measures_and_writes_nothing(recorded, ran, icl, monkeypatch):
     answer = strictly(icl("run", CLAIM, "--claims", CLAIMS, "--out", ran, "--dry-run", "--fresh", "--json")[1])
     assert (answer["cells"]["kept"], len(answer["cells"]["missing"])) == (0, 5)
     assert answer["seconds"]["value"] == pytest.approx(7200)
+    assert answer["seconds_each"]["value"] == pytest.approx(7200 / 5)
     config = ran / "config.toml"
     config.write_text("dry_run = true\nshard = '1/2'\n")
     answer = strictly(icl("run", CLAIM, "--claims", CLAIMS, "--out", ran, "--config", config, "--json")[1])

@@ -92,6 +92,8 @@ def test_a_certificate_states_what_the_record_does(whole):
     # Two cores for the seconds of the claim and of the controls that were measured.
     seconds = entry["seconds"] + sum(control.get("seconds", 0) for control in entry["controls"].values())
     assert whole["measurement"]["core_hours_at_most"] == pytest.approx(2 * seconds / 3600, rel=1e-2)
+    changed = "+changes" in str(entry["commit"])
+    assert whole["measurement"]["working_tree"] == ("changed" if changed else "clean")
     assert whole["findings"]["peak[dim=40]"]["falsified_by"] == ["ridge"]  # which has dim 10 and 20: by name
 
 

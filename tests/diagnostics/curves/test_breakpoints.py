@@ -46,6 +46,14 @@ def test_a_cliff_is_reported_where_it_is_with_its_height():
     assert low < float(result["change_point"][0]) < high
     assert abs(float(result["jump"][0]) + 1) < 5 * result.attrs["noise"] / len(STEPS) ** 0.5
     assert result["reason"].values.tolist() == ["its place is known, and no smooth curve does as well"]
+    assert float(result["smooth_bic"]) > float(result["bic"].min()) + 10
+    assert result.attrs["smooth_chance"] == pytest.approx(1 / 101)  # none of a hundred simulated curves
+
+
+def test_a_straight_line_is_a_smooth_curve_that_breaks_do_not_beat():
+    result = change_points(curve(0.3 - 0.1 * np.log10(STEPS) + noise(0, 0.03, 4)), resamples=100)
+    assert result.attrs["smooth_chance"] == 1
+    assert float(result["smooth_bic"]) < float(result["bic"][1:].min())
 
 
 def test_slopes_jump_and_noise_are_those_of_the_lines_that_were_drawn():

@@ -260,6 +260,13 @@ def test_concavity_is_a_half_for_a_jump_nothing_for_a_line_and_negative_for_an_e
     assert rising.attrs["warnings"] == ""
 
 
+def test_the_error_of_a_concavity_is_its_spread_over_independent_noise():
+    rng, fall = np.random.default_rng(5), np.interp(STEPS, [1400, 1600], [1.0, 0.0])
+    result = transitions(curves(fall + 0.03 * rng.normal(size=(300, len(STEPS)))), plateau=1.0, end=0.0)
+    spread = float(result["concavity"].std(ddof=1))
+    assert float(result["concavity_error"].mean()) == pytest.approx(spread, rel=0.25)
+
+
 def test_what_comes_before_anything_is_recorded_is_not_called_abrupt():
     result = transitions(xr.DataArray([1.0, 0.4, 0.1, 0.0], {"step": [0, 10, 20, 30]}, "step"), plateau=1.0, end=0.0)
     assert np.isnan(result["concavity"][0])
