@@ -114,7 +114,7 @@ def fit_candidate(
     r"""Fit the member of a candidate's family to given answers, in mean square.
 
     An array that starts positive is fitted by its logarithm. The result is the best of three local minima, from three
-    starts.
+    starts; a search that meets infinite derivatives is left out. If all do, the ValueError of the last is raised.
 
     Derived: docs/identification.md, Fitted parameters.
     """
@@ -131,21 +131,27 @@ def fit_candidate(
         return np.asarray(residuals, float), np.asarray(jacobian, float)
 
     # The search stops at a relative accuracy of 1e-12 of the parameters.
-    best, lowest_cost = parameters.start, math.inf
+    best, lowest_cost, failure = parameters.start, math.inf, None
     for start in parameters.starts():
         if not np.isfinite(jacobian_and_residuals(tuple(start))[0]).all():
             continue
-        result = least_squares(
-            lambda numbers: jacobian_and_residuals(tuple(numbers))[0],
-            start,
-            jac=lambda numbers: jacobian_and_residuals(tuple(numbers))[1],  # pyright: ignore[reportArgumentType]
-            ftol=1e-15,
-            xtol=1e-12,
-            gtol=1e-15,
-            max_nfev=_EVALUATIONS,
-        )
+        try:
+            result = least_squares(
+                lambda numbers: jacobian_and_residuals(tuple(numbers))[0],
+                start,
+                jac=lambda numbers: jacobian_and_residuals(tuple(numbers))[1],  # pyright: ignore[reportArgumentType]
+                ftol=1e-15,
+                xtol=1e-12,
+                gtol=1e-15,
+                max_nfev=_EVALUATIONS,
+            )
+        except ValueError as error:  # of the decomposition of a Jacobian with infinite entries
+            failure = error
+            continue
         if result.cost < lowest_cost:
             best, lowest_cost = result.x, float(result.cost)
+    if failure is not None and math.isinf(lowest_cost):
+        raise failure
     return parameters.put(candidate, jnp.asarray(best, dtype))
 
 
