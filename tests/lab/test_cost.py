@@ -222,7 +222,7 @@ def test_a_run_notes_its_cpu_time_and_memory(ran, tmp_path):
     folder = tmp_path / "recorded" / "claims"
     folder.mkdir(parents=True)
     shutil.copy(CLAIMS / "steady.py", folder)
-    dataset = icl.run(CLAIM, "small", axes={"dim": [2, 8]}, out=ran, claims=folder)
+    dataset = icl.run(CLAIM, "small", out=ran, claims=folder)
     records.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
     entry = records.read(CLAIM, folder)["small"]
     assert entry["cpu_seconds"] == round(dataset.attrs["cpu_seconds"], 1)

@@ -17,10 +17,10 @@ def cite(words: Sequence[str], text: bool, folder: Path | None) -> Report:
     if name not in registry.claims(folder) and name not in registry.foreign()[0]:
         sources, whole = search.sources(name, references().values())
         if not whole:
-            cards = [records.card(claim, folder) for claim in registry.claims(folder)]
+            cards = [records.card(claim, folder, judged=False) for claim in registry.claims(folder)]
             near = search.nearest(name, cards, references().values())
             raise InputError(f"unknown claim or source {name!r}; near are {near}")
-    sources = sources or records.card(name, folder).sources
+    sources = sources or records.card(name, folder, judged=False).sources
     answer = "\n".join(source.text for source in sources) if text else bibliography(sources)
     data = {"claim": name, "sources": [source.key for source in sources], "text" if text else "bibtex": answer}
     return Report(data, lambda console: paragraph(console, answer))

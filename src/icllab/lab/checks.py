@@ -330,13 +330,12 @@ def _elements(estimate: Estimated, *numbers: Number) -> Iterator[tuple[dict[str,
         else:
             arrays.append(value.copy(data=np.broadcast_to(np.asarray(number, dtype=float), value.shape)))
     numbers_of = [array.values for array in arrays]
-    coordinates = {
-        str(name): value[name].values for name in value.coords if value[name].ndim == 0 or name in value.dims
-    }
+    names = [name for name in value.coords if value[name].ndim == 0 or name in value.dims]
+    coordinates: dict[str, Any] = {str(name): value[name].values.tolist() for name in names}
     for index in np.ndindex(value.shape):
         place = dict(zip(value.dims, index, strict=True))
         yield (
-            {name: (v[place[name]] if v.ndim else v).item() for name, v in coordinates.items()},
+            {name: v[place[name]] if name in place else v for name, v in coordinates.items()},
             tuple(float(array[index]) for array in numbers_of),
         )
 

@@ -42,8 +42,8 @@ THEORY = ("icllab.theory",)
 EVASIONS = {"exec", "eval", "compile", "open", "__import__", "__file__", "importlib", "builtins", "runpy"} | {
     *("inspect", "sys", "os", "subprocess", "ctypes", "__builtins__")
 }
-_FILES = {"open", "fdopen", "read_text", "read_bytes"}  # as methods: `compile` and `eval` of a program are none
 """Builtins and modules by which imports, files, settings and the caller are reached unseen; neither side uses them."""
+_FILES = {"open", "fdopen", "read_text", "read_bytes"}  # as methods: `compile` and `eval` of a program are none
 AGAIN = 10.0
 """Seconds that a cell may take, by the record, that is measured again."""
 FOLD = 100.0

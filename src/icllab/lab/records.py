@@ -552,8 +552,10 @@ def _backed(entry: Mapping[str, Any], size: str, present: Iterable[str]) -> dict
     return {**entry, "verdict": backed(entry["verdict"], size), "controls": controls}
 
 
-def card(claim: str, folder: str | Path | None = None) -> Card:
+def card(claim: str, folder: str | Path | None = None, *, judged: bool = True) -> Card:
     """The card of a claim: by its record, or where it is the user's own in ``folder``, by its file.
+
+    Unless ``judged`` the card has no record: which verdicts have data stands in another file, which takes a library.
 
     Raises:
         InputError: A claim from elsewhere has no record, or one that states no claim.
@@ -568,7 +570,9 @@ def card(claim: str, folder: str | Path | None = None) -> Card:
     entries = {**references(), **parsed(statement["references"], "references")}
     for key in statement["sources"]:
         require_known(f"source of {claim}", key, entries)
-    if not elsewhere:
+    if not judged:
+        content, present = {"claim": statement}, []
+    elif not elsewhere:
         present = groups(claim, folder)
     else:  # its file is not opened here
         present = [*content] if record_file(registry.file(claim, folder)).with_suffix(".nc").is_file() else []
