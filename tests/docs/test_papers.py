@@ -103,7 +103,7 @@ def test_every_verdict_is_that_of_the_record(make_papers, papers, known, scores,
 def test_a_stale_record_is_marked(make_papers):
     row = {"says": "Things fall.", "claims": ["descent/toy"]}
     page = make_papers.page(
-        {"Ahn23": {"row": [row]}}, toy({"small": {"verdict": "fails", "stale": True, "findings": []}})
+        {"Ahn23": {"row": [row]}}, toy({"small": {"verdict": "fails", "stale": True, "findings": [], "controls": {}}})
     )
     badges = '<span class="verdict fails">fails</span> <span class="verdict stale">stale</span>'
     assert f'{badges} <span class="where">small, recorded' in page
