@@ -100,11 +100,10 @@ def test_every_verdict_is_that_of_the_record(make_papers, papers, known, scores,
             assert f"`icl run {claim} --size {known[claim].ordinary}`" in text[:300]
 
 
-def test_a_stale_record_is_marked(make_papers):
+def test_a_stale_record_is_marked(make_papers, known):
     row = {"says": "Things fall.", "claims": ["descent/toy"]}
-    page = make_papers.page(
-        {"Ahn23": {"row": [row]}}, toy({"small": {"verdict": "fails", "stale": True, "findings": [], "controls": {}}})
-    )
+    entry = known["asymptotics/double_descent"].record["small"] | {"verdict": "fails", "stale": True}
+    page = make_papers.page({"Ahn23": {"row": [row]}}, toy({"small": entry}))
     badges = '<span class="verdict fails">fails</span> <span class="verdict stale">stale</span>'
     assert f'{badges} <span class="where">small, recorded' in page
 
