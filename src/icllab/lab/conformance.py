@@ -48,7 +48,7 @@ AGAIN = 10.0
 """Seconds that a cell may take, by the record, that is measured again."""
 FOLD = 100.0
 """Times that a control may change the numbers by which it refutes."""
-_ROUNDING = 1e-6  # what an exact statement leaves over, of which any number is a multiple
+_ROUNDING = 1e-6  # an exact statement leaves this over, and any number is a multiple of it
 _LONGEST = 600.0  # seconds that the process of the smoke may take
 
 
@@ -164,7 +164,7 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
     """
     path = registry.file(claim.name, folder)
     source = registry.measure_file(path)
-    alone = source == path  # a claim in one file, whose measurement imports what a simulation needs
+    alone = source == path  # a claim in one file: its measurement imports the simulation
     sides = {"claim.py": _side(path), "measure.py": _side(source, without=None if alone else path)}
     for side, forbidden in (("claim.py", () if path.name != "claim.py" else SIMULATION), ("measure.py", THEORY)):
         for file, imported in sides[side].items():

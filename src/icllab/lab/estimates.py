@@ -10,7 +10,7 @@ Student's distribution. Of a sum or ratio of independent estimates they are thos
 infinite where an error is known without samples.
 
 Samples that lean to one side make a mean lean too, and its error with it. The skewness of a mean is
-:math:`\lambda = \gamma/\sqrt n`; that of a linear combination with coefficients :math:`c_k` is
+:math:`\lambda = \gamma/\sqrt n`; the skewness of a linear combination with coefficients :math:`c_k` is
 :math:`\sum_k (c_ks_k)^3\lambda_k / (\sum_k c_k^2s_k^2)^{3/2}`. Ten samples hardly tell their own :math:`\gamma`:
 :func:`mean` takes the average over all elements of an array.
 
@@ -150,10 +150,10 @@ def _pooled_skewness(samples: np.ndarray) -> float:
         deviations = samples - np.where(present, samples, 0.0).sum(-1, keepdims=True) / count[..., None]
         variance, third = (np.where(present, deviations**k, 0.0).sum(-1) / count for k in (2, 3))
         ratio = third / variance**1.5 * np.sqrt(count * (count - 1.0)) / (count - 2.0)
-    told = (count > 2) & np.isfinite(ratio)
-    g, total = (float(ratio[told].mean()), float(count[told].sum())) if told.any() else (0.0, 0.0)
+    sound = (count > 2) & np.isfinite(ratio)
+    g, total = (float(ratio[sound].mean()), float(count[sound].sum())) if sound.any() else (0.0, 0.0)
     return (
-        float((ratio * (1 + 8 / np.maximum(count, 1.0)))[told].mean()) * max(0.0, 1 - 6 / (total * g**2)) if g else 0.0
+        float((ratio * (1 + 8 / np.maximum(count, 1.0)))[sound].mean()) * max(0.0, 1 - 6 / (total * g**2)) if g else 0.0
     )
 
 

@@ -36,7 +36,7 @@ _comparisons: ContextVar[int] = ContextVar("comparisons", default=1)
 
 @contextlib.contextmanager
 def comparisons(count: int) -> Iterator[None]:
-    """Within it findings fail as those of a claim that compares so many numbers."""
+    """Let findings within fail as in a claim that compares ``count`` numbers."""
     token = _comparisons.set(max(count, 1))
     try:
         yield
@@ -142,6 +142,6 @@ def median(
 
 
 def _near_and_far(limits: Callable[[float], _Limits], sigmas: float) -> tuple[xr.DataArray, ...]:
-    """Limits at the tail of ``sigmas``, and at that of one of many comparisons."""
+    """Limits at the tail of ``sigmas``, and limits for one of many comparisons."""
     near, far = (limits(float(ndtr(-s))) for s in (sigmas, max(sigmas, comparing_sigmas())))
     return *near, *far

@@ -247,13 +247,15 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
 
 
 def size_faults(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset") -> Iterator[str]:
-    """Each way in which data are not those of a size, or of a control at that size: configuration, values of axes.
+    """Each way in which data differ from a size, or from a control at a size: configuration, values of axes.
 
     The claim may be renamed. Its ``reduce`` may leave out axes and values, and number values anew.
     """
     world, stated = claim.at(size).under(control), configuration(dataset)
-    asked = parse_json(json.dumps(world.configuration(size, control, stated["matmul_precision"])))
-    if changes := difference(stated, completed(asked) | {name: stated[name] for name in ("claim", "version")}):
+    expected_settings = parse_json(json.dumps(world.configuration(size, control, stated["matmul_precision"])))
+    if changes := difference(
+        stated, completed(expected_settings) | {name: stated[name] for name in ("claim", "version")}
+    ):
         yield f"another configuration: {changes}"
     grid = world.grid(size)
     for axis, values in {**grid.static, **grid.traced}.items():
@@ -272,10 +274,10 @@ def _few(values: Iterable[Any]) -> str:
 
 
 def measured_by_another(claim: Claim, dataset: "xr.Dataset", folder: Any) -> bool:
-    """Whether data state another ``measure.py`` or ``VERSION`` than is here; those of version 0.3 state no digest."""
-    here = source_files.measure_digest(claim, folder)
+    """Whether data state another ``measure.py`` or ``VERSION`` than is here; data of version 0.3 state no digest."""
+    current = source_files.measure_digest(claim, folder)
     return configuration(dataset)["version"] != claim.version or any(
-        digest not in ("", here) for digest in texts(dataset.attrs.get("measure_digest", ""))
+        digest not in ("", current) for digest in texts(dataset.attrs.get("measure_digest", ""))
     )
 
 

@@ -18,12 +18,12 @@ from icllab.lab.estimates import mean
 PREDICTORS = ("context mean", "least squares", "ridge", *FITTED, "transformer")
 SMALLER = 3.0  # factor by which the network's typical error is below that of least squares, at the peak
 NEAR = 0.05  # fraction of the target's variance by which the network may be behind ridge
-FLAT = 0.2  # fraction by which its typical error at the peak may be above that of both sides
+FLAT = 0.2  # fraction by which its typical error may be higher at the peak than on both sides
 GAINED = 0.05  # fraction of the target's variance, at least, by which every network beats the mean
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:
-    """Errors in single precision; those of predictors that are not trained once, and not for every network."""
+    """Errors in single precision; errors of untrained predictors stand once, for all networks."""
     errors = dataset["table_error"].astype("float32")
     trained = dataset.predictor == "transformer"
     return dataset.assign(table_error=errors.where(trained | (dataset.member == dataset.member[0])))

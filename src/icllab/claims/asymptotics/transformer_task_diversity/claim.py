@@ -26,9 +26,9 @@ LINE = np.geomspace(0.22, 70.0, 97)
 def theory(dataset: xr.Dataset, *, turned: bool = False, switch: float | None = None) -> xr.Dataset:
     r"""Errors over those of answering 0, r, and linear attention's closed form at :math:`\tau \to \infty`.
 
-    ``turned``: networks of the smallest pools stand in the place of those of the largest, and so on, and networks of
-    the shortest training in that of the longest. ``switch``: a network is dMMSE below this kappa, and ridge from there
-    on.
+    ``turned``: networks of the smallest pools stand in the place of networks of the largest, and so on, and networks
+    of the shortest training in the place of the longest. ``switch``: a network is dMMSE below this kappa, and ridge
+    above.
     """
     if switch is not None:
         for name in ("icl", "idg"):

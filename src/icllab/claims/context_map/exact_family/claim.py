@@ -54,7 +54,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     findings += checks.equal("law", "seeds whose contexts are not judged to have a law", none, 0)
     wrong = (dataset["map_rank"] != dataset["map_rank_theory"]).sum("seed")
     findings += checks.equal("map_rank", "seeds with another rank than min(k, d)", wrong, 0)
-    return checks.seedless(findings)  # all errors are those of rounding
+    return checks.seedless(findings)  # rounding is their only error
 
 
 def figure(dataset: xr.Dataset):

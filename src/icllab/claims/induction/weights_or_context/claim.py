@@ -36,7 +36,7 @@ TESTS = ("training", "IC", "swapped", "purged")
 def theory(dataset: xr.Dataset, *, turned: bool = False) -> xr.Dataset:
     """Chance on novel classes, whose labels are drawn uniformly; and what the two accuracies say together.
 
-    ``turned``: the networks of the fewest classes stand in the place of those of the most, and so on.
+    ``turned``: the networks of the fewest classes stand in the place of networks of the most, and so on.
     """
     if turned:
         dataset = dataset.assign_coords(classes=dataset.classes.values[::-1]).sortby("classes")

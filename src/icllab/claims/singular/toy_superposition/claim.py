@@ -36,7 +36,7 @@ EXACT = {name: superposition.polygon(k, features=FEATURES, positive=p) for name,
 def theory(dataset: xr.Dataset, *, constants: bool = True, half_rank: bool = False, turned: bool = False) -> xr.Dataset:
     """Exact losses and coefficients; unless ``constants``, without constant answers; ``half_rank``: the Hessian's.
 
-    ``turned``: posteriors of the fewest samples stand in the place of those of the most, and so on.
+    ``turned``: posteriors of the fewest samples stand in the place of posteriors of the most, and so on.
     """
     if turned:
         dataset = dataset.assign_coords(nbeta=dataset.nbeta.values[::-1]).sortby("nbeta")
