@@ -312,7 +312,7 @@ def test_candidates_and_baselines_gain_nothing_from_the_prompts_that_they_are_fi
 
 
 def test_a_search_that_meets_no_number_is_refused_in_one_line(task, getkey):
-    """The root of (a - 1) has no finite derivative at a = 1: if every search meets such a point, nothing is fitted."""
+    """The root of (a - 1) has no finite derivative at a = 1: if every start is such a point, nothing is fitted."""
 
     class Root(AbstractPredictor):
         scale: jax.Array
@@ -329,6 +329,23 @@ def test_a_search_that_meets_no_number_is_refused_in_one_line(task, getkey):
     with pytest.raises(InputError, match=r"fitted\['root'\]: expected .* finite derivatives"):
         fitted(False)
     assert np.isfinite(fitted(True).fraction_unexplained).all()  # from another start
+
+
+def test_a_search_passes_by_where_derivatives_are_infinite(task, getkey):
+    """From 2 the first full step towards 1.01 goes beyond 1, where the root ends."""
+
+    class Edge(AbstractPredictor):
+        scale: jax.Array
+
+        def __call__(self, prompt):
+            beyond = jnp.where(self.scale < 1, 1.0, self.scale)  # a finite answer, an infinite derivative
+            return jnp.sqrt(beyond - 1) * prompt.x[:, 0]
+
+    def network(prompt):
+        return 0.1 * prompt.x[:, 0]
+
+    found = identify(network, {"edge": Edge(jnp.full((), 2.0))}, task, key=getkey(), fitted={"edge": ["scale"]}, **FEW)
+    assert json.loads(str(found.fitted_values.item()))["scale"] == pytest.approx(1.01, rel=1e-4)
 
 
 def test_along_an_axis_candidates_fitted_in_training_fail_at_another_scale(getkey):

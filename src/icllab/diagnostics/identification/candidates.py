@@ -114,7 +114,7 @@ def fit_candidate(
     r"""Fit the member of a candidate's family to given answers, in mean square.
 
     An array that starts positive is fitted by its logarithm. The result is the best of three local minima, from three
-    starts; a search that meets infinite derivatives is left out. If all do, the ValueError of the last is raised.
+    starts. A step to answers with infinite derivatives is not taken.
 
     Derived: docs/identification.md, Fitted parameters.
     """
@@ -125,33 +125,34 @@ def fit_candidate(
     layout = (parameters.paths, parameters.shapes, parameters.logarithms)
 
     @functools.lru_cache(maxsize=2)
-    def jacobian_and_residuals(numbers: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def residuals_and_jacobian(numbers: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
         at = jnp.asarray(numbers, dtype)
         jacobian, residuals = _jacobian_and_residuals(at, candidate, layout, prompts, target, positions)
         return np.asarray(residuals, float), np.asarray(jacobian, float)
 
+    def residuals(numbers: np.ndarray) -> np.ndarray:
+        """The search shortens a step to residuals that are not finite; from infinite derivatives it cannot go on."""
+        values, jacobian = residuals_and_jacobian(tuple(numbers))
+        return values if np.isfinite(jacobian).all() else np.full_like(values, np.nan)
+
+    starts = [start for start in parameters.starts() if np.isfinite(residuals_and_jacobian(tuple(start))[0]).all()]
+    usable = [start for start in starts if np.isfinite(residuals(start)).all()]
+    if starts and not usable:
+        raise ValueError("derivatives are infinite at every start")
     # The search stops at a relative accuracy of 1e-12 of the parameters.
-    best, lowest_cost, failure = parameters.start, math.inf, None
-    for start in parameters.starts():
-        if not np.isfinite(jacobian_and_residuals(tuple(start))[0]).all():
-            continue
-        try:
-            result = least_squares(
-                lambda numbers: jacobian_and_residuals(tuple(numbers))[0],
-                start,
-                jac=lambda numbers: jacobian_and_residuals(tuple(numbers))[1],  # pyright: ignore[reportArgumentType]
-                ftol=1e-15,
-                xtol=1e-12,
-                gtol=1e-15,
-                max_nfev=_EVALUATIONS,
-            )
-        except ValueError as error:  # of the decomposition of a Jacobian with infinite entries
-            failure = error
-            continue
+    best, lowest_cost = parameters.start, math.inf
+    for start in usable:
+        result = least_squares(
+            residuals,
+            start,
+            jac=lambda numbers: residuals_and_jacobian(tuple(numbers))[1],  # pyright: ignore[reportArgumentType]
+            ftol=1e-15,
+            xtol=1e-12,
+            gtol=1e-15,
+            max_nfev=_EVALUATIONS,
+        )
         if result.cost < lowest_cost:
             best, lowest_cost = result.x, float(result.cost)
-    if failure is not None and math.isinf(lowest_cost):
-        raise failure
     return parameters.put(candidate, jnp.asarray(best, dtype))
 
 

@@ -232,12 +232,12 @@ def _require(candidates: Any, prompts: int, fitting: int, rule: Any) -> None:
 
 
 def _nearest(name: str, candidate: Predictor, layout: FittedParameters, *data: Any) -> Predictor:
-    """The nearest member of a candidate's family; raise if the search meets infinite derivatives."""
+    """The nearest member of a candidate's family; raise if derivatives are infinite at every start."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             return fit_candidate(candidate, layout, *data)
     except ValueError as error:
-        requirement = "parameters whose answers have finite derivatives along the search"
+        requirement = "parameters whose answers have finite derivatives at a start"
         hint = "start from others, take float64, or fit fewer"
         raise expected(f"fitted[{name!r}]", requirement, "infinite ones", hint) from error
 
