@@ -24,7 +24,6 @@ pytestmark = pytest.mark.claims
 FEWEST_CELLS = 8
 """Cells of a claim at ``medium``: a kill loses little, and workers are busy."""
 UNFALSIFIED = {
-    "descent/which_algorithm": "further_off matched recognised ridge_falls",
     "language/function_vectors_or_induction": "spared",
     "routing/recognised_in_weights": "change_after change_before effect effect_after effect_before",
 }
@@ -39,7 +38,6 @@ WITHOUT_DATA = {
 }
 """Claims whose verdict has no data on record. The list may only shrink."""
 UNRECORDED = {
-    ("descent/which_algorithm", "untrained"),
     ("routing/recognised_in_weights", "swapped"),
     ("routing/recognised_in_weights", "untrained"),
 }

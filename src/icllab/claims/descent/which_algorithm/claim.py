@@ -29,6 +29,12 @@ LEARNED = 1.25  # largest error of the deepest transformers over the least possi
 ALIKE = 0.15  # largest log ratio of matched errors
 
 
+def turned(dataset: xr.Dataset) -> xr.Dataset:
+    """Networks of the fewest layers, and the largest inputs, in the place of the most and of those of training."""
+    axes = ("layers", "input_scale")
+    return dataset.assign_coords({axis: dataset[axis].values[::-1] for axis in axes}).sortby(list(axes))
+
+
 def verdicts(dataset: xr.Dataset) -> xr.DataArray:
     """Verdict on every network: a candidate's name, or one of three others."""
     among = dataset["among"] > 0
@@ -152,5 +158,6 @@ claim = Claim(
             measure={"constructed": True},
             axes={"network": (SOFTMAX,)},
         ),
+        "turned": Control("shallow networks on large inputs are deep ones on those of training", theory=turned),
     },
 )
