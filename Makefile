@@ -25,7 +25,7 @@ LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --max-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test claims slow other check format docs package bench records models mutants venv clean constraints
+.PHONY: help demo test book slow other check format docs package bench records models mutants venv clean constraints
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,14 +33,14 @@ help: ## what can be made
 demo: $(VENV)/.core ## a claim checked on this machine: numbers, a verdict and a figure in ./icl-results
 	$(BIN)/icl demo
 
-test: $(VENV)/.dev ## the test suite without tests/claims, on every core
-	$(BIN)/python -m pytest -n auto --dist loadfile $(LIMIT) --ignore tests/claims
+test: $(VENV)/.dev ## the tests of the laboratory, on every core
+	$(BIN)/python -m pytest -n auto --dist loadfile $(LIMIT)
 
-claims: $(VENV)/.dev ## every claim at smoke against golden numbers, and its check on recorded data, on every core
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) -m "not slow and not gpu" tests/claims
+book: $(VENV)/.dev ## the tests of the book: every claim at smoke against golden numbers, and its check on recorded data
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) -m "not slow and not gpu" book/tests
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(BIN)/python -m pytest -m "slow and not gpu" tests book/tests
 	@for p in $(OTHER_PYTHONS); do v=.venv-$${p##*/}; \
 	  echo "== $$p" && $(MAKE) --no-print-directory PYTHON=$$p VENV=$$v $$v/.core && rm -rf $$v/results && \
 	  $$v/bin/icl demo --out $$v/results || exit 1; done
@@ -99,14 +99,14 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: expected Python 3.11, 3.12 or 3.13 on the PATH, found none; install one or say PYTHON=..." >&2; exit 2; }
 	@if command -v uv >/dev/null 2>&1; then uv venv --seed --quiet --python "$(PYTHON)" $(VENV); else "$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; fi
 
-$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+$(VENV)/.core: pyproject.toml book/pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -e book
 	@touch $@
 
-$(VENV)/.tested: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[singular]' pytest hypothesis
+$(VENV)/.tested: pyproject.toml book/pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[singular]' -e book pytest hypothesis
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(VENV)/.dev: pyproject.toml book/pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e book
 	@touch $@ $(VENV)/.core

@@ -29,7 +29,7 @@ LOADING, MEMORY, FORWARD, RATIO, HEADS = 4.0, 1200, 5.0, 1.5, 60.0
 
 def opened():
     """The model."""
-    from icllab.claims.language import _models
+    from iclbook.claims.language import _models
 
     return _models.load("smollm2-135m")
 
@@ -48,7 +48,7 @@ def loading(load):
     import jax.numpy as jnp
     import xarray  # noqa: F401
 
-    from icllab.claims.language import _models  # noqa: F401
+    from iclbook.claims.language import _models  # noqa: F401
 
     jax.block_until_ready(jax.jit(lambda x: x + 1)(jnp.zeros(3)))
     start = time.perf_counter(), time.process_time()

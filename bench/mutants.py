@@ -32,6 +32,7 @@ import machine
 from mutations import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[1]
+SOURCES = (ROOT / "src/icllab", ROOT / "book/src/iclbook")
 PARTS = {
     "theory": ("theory", "*.py", 0.15),
     "diagnostics": ("diagnostics", "*.py", 0.25),
@@ -66,7 +67,7 @@ def drawn(count: int, seed: int) -> list[Mutant]:
     chosen = []
     for part, (folder, pattern, share) in PARTS.items():
         rng, places = random.Random(f"{seed} {part}"), collections.defaultdict(list)
-        for file in sorted((ROOT / "src/icllab" / folder).rglob(pattern)):
+        for file in sorted(file for source in SOURCES for file in (source / folder).rglob(pattern)):
             for mutant in mutants(file):
                 places[file, mutant.where].append(mutant)
         order = sorted(places)
@@ -91,22 +92,30 @@ def written(file: Path) -> list[Mutant]:
     return chosen
 
 
+def inner(file: Path) -> Path:
+    """The place of a file in its package."""
+    return next(file.relative_to(source) for source in SOURCES if file.is_relative_to(source))
+
+
 def part_of(file: Path) -> str:
     """The part that a file belongs to."""
-    folder = file.relative_to(ROOT / "src/icllab").parts[0]
+    folder = inner(file).parts[0]
     return file.stem if folder == "claims" else folder
 
 
 def nearest(mutant: Mutant) -> list[str]:
     """Files of tests, those that name what has changed most often first; of a measure, those of its claim."""
-    page, files = ROOT / "tests/page", sorted((ROOT / "tests").rglob("test_*.py"))
+    page, files = (
+        ROOT / "tests/page",
+        sorted(path for at in ("tests", "book/tests") for path in (ROOT / at).rglob("test_*.py")),
+    )
     near = files if part_of(mutant.file) == "page" else [path for path in files if page not in path.parents]
     tests = {path: path.read_text("utf-8") for path in near}
     if part_of(mutant.file) in CLAIM_FILES:
         claim = mutant.file.parent.name
         near = [path for path in tests if path.stem == f"test_{claim}" or claim in path.parent.parts]
     else:
-        own = ROOT / "tests" / mutant.file.relative_to(ROOT / "src/icllab").with_name(f"test_{mutant.file.stem}.py")
+        own = ROOT / "tests" / inner(mutant.file).with_name(f"test_{mutant.file.stem}.py")
         tree = ast.parse(mutant.file.read_text("utf-8"))
         public = [node.name for node in tree.body if isinstance(node, FUNCTIONS) and not node.name.startswith("_")]
         first = re.compile(rf"\b{mutant.where}\b")
@@ -122,11 +131,11 @@ def nearest(mutant: Mutant) -> list[str]:
 
 def noticed(mutant: Mutant, copy: Path, *, folder: bool) -> str:
     """The test that fails, or how the tests end otherwise; empty where none notices."""
-    file, own = copy / mutant.file.relative_to(ROOT), mutant.file.parent.relative_to(ROOT / "src/icllab")
+    file, own = copy / mutant.file.relative_to(ROOT), inner(mutant.file).parent
     stages = [some for near in [nearest(mutant)] for some in (near[:1], near[1:]) if some]  # most fail in the first
     if contracts := CLAIM_FILES.get(part_of(mutant.file)):
         claim, words = Path(*own.parts[1:]), " or ".join(contracts)
-        every = ["tests/claims/test_every_claim.py", "-k", f"({words}) and {claim.name}"]
+        every = ["book/tests/test_every_claim.py", "-k", f"({words}) and {claim.name}"]
         stages.append(["-m", "claims and not slow", *every])
     elif folder:
         stages.append([f"tests/{own}", *(["tests/agreement"] if own.name == "theory" else [])])

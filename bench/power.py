@@ -1,9 +1,9 @@
-"""How often each verdict is given along planted families: docs/power/NAME.json, of which docs/power.md is made.
+"""How often each verdict is given along planted families: the book's power/NAME.json, of which docs/power.md is made.
 
     .venv/bin/python bench/power.py [--only TEXT] [--again]
 
-A family is a file of ``bench/planted/``: a docstring that says what is decided, ``STATISTIC``, ``FAMILY``, ``AXIS``,
-``STRENGTHS``, ``FALSE`` (strength -> verdicts that are false there), ``REPLICATES``, and
+A family is a file of the book's ``planted/``: a docstring that says what is decided, ``STATISTIC``, ``FAMILY``,
+``AXIS``, ``STRENGTHS``, ``FALSE`` (strength -> verdicts that are false there), ``REPLICATES``, and
 ``verdicts(strength, *, replicates, key)``. What is there already is kept, unless the family changed.
 """
 
@@ -22,14 +22,14 @@ import jax
 from icllab.core.files import write_atomically
 from icllab.training import cache_compilations
 
-HERE = Path(__file__).parent
-RECORDS = HERE.parent / "docs" / "power"
+BOOK = Path(__file__).parents[1] / "book/src/iclbook"
+RECORDS = BOOK / "power"
 STATED = ("STATISTIC", "FAMILY", "AXIS", "STRENGTHS", "FALSE", "REPLICATES")
 
 
 def families():
     """Name -> file of every planted family."""
-    return {path.stem: path for path in sorted((HERE / "planted").glob("*.py"))}
+    return {path.stem: path for path in sorted((BOOK / "planted").glob("*.py"))}
 
 
 def load(path):

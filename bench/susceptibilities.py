@@ -29,7 +29,7 @@ import machine
 import numpy as np
 import optax
 
-from icllab.claims.routing import _small_transformers as small
+from iclbook.claims.routing import _small_transformers as small
 from icllab.diagnostics import HMC, LinearResponse, susceptibility
 from icllab.diagnostics.curvature.products import GaussNewton
 

@@ -47,7 +47,7 @@ html_title = "icl-lab"
 html_theme_options = {"navigation_with_keys": True}
 html_show_sourcelink = False
 # Cards of claims are those of the page, and lie with their figures where its addresses say.
-html_static_path = ["_static", "figures", "../src/icllab/page/static/cards.css"]
+html_static_path = ["_static", "../book/src/iclbook/figures", "../src/icllab/page/static/cards.css"]
 html_css_files = ["cards.css", "style.css"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]

@@ -14,11 +14,10 @@ LAYERS = (
     ("constructions", "training"),
     ("diagnostics", "figures"),
     ("lab",),
-    ("claims",),
     ("arena", "page"),
     ("cli",),
 )
-WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics", "claims")
+WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics")
 
 
 def imports() -> set[tuple[str, str]]:

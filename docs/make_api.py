@@ -7,36 +7,38 @@ import importlib
 import inspect
 from pathlib import Path
 
+import iclbook
 import icllab
 
-PACKAGE = Path(icllab.__file__).parent
+PACKAGE, BOOK = Path(icllab.__file__).parent, Path(iclbook.__file__).parent
 
 
-def modules(subpackage: str) -> list[str]:
+def modules(package: Path) -> list[str]:
     """The modules of a subpackage by dotted name; of a claim, what it says."""
     names = []
-    for path in sorted((PACKAGE / subpackage).rglob("*.py")):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        if subpackage == "claims" and path.name != "claim.py" and not path.name.startswith("_"):
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parents[1]).with_suffix("").parts
+        if package.name == "claims" and path.name != "claim.py" and not path.name.startswith("_"):
             continue
         if path.name != "__init__.py":
             names.append(".".join(parts))
     return names
 
 
-def subpackages() -> list[str]:
-    """The subpackages by name."""
-    return sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+def subpackages() -> dict[str, Path]:
+    """The subpackages of the laboratory, and those of the book that have modules of their own, by name."""
+    paths = [*PACKAGE.glob("*/__init__.py"), BOOK / "claims/__init__.py"]
+    return {path.parent.name: path.parent for path in sorted(paths, key=lambda path: path.parent.name)}
 
 
-def page(subpackage: str) -> str:
+def page(package: Path) -> str:
     """The page of one subpackage."""
-    whole = f"icllab.{subpackage}"
+    whole = f"{package.parent.name}.{package.name}"
     parts = [f"# `{whole}`", f"```{{eval-rst}}\n.. automodule:: {whole}\n   :no-members:\n```"]
-    for name in modules(subpackage):
+    for name in modules(package):
         # A claim's module has its finding; the functions that judge it are for its tests.
-        only = "\n   :no-members:" if subpackage == "claims" else ""
-        parts.append(f"## `{name.removeprefix('icllab.')}`\n\n```{{eval-rst}}\n.. automodule:: {name}{only}\n```")
+        only = "\n   :no-members:" if package.name == "claims" else ""
+        parts.append(f"## `{name.partition('.')[2]}`\n\n```{{eval-rst}}\n.. automodule:: {name}{only}\n```")
     return "\n\n".join(parts) + "\n"
 
 
@@ -64,7 +66,7 @@ def write(docs: Path) -> None:
     """Write all pages into ``docs/api``, and remove those of subpackages that are gone."""
     folder = docs / "api"
     folder.mkdir(exist_ok=True)
-    pages = {"names.md": face()} | {f"{name}.md": page(name) for name in subpackages()}
+    pages = {"names.md": face()} | {f"{name}.md": page(package) for name, package in subpackages().items()}
     for path in folder.glob("*.md"):
         if path.name not in pages:
             path.unlink()

@@ -1,8 +1,8 @@
 """Write docs/equations.md: which paper, which formula, which function, which tests. Made anew at each build.
 
-Read from the docstrings of ``src/icllab`` by ``ast``: every public function, method and class with a
-``Source:`` or ``Derived:`` line. A key that is not in ``references.bib``, and a derivation that does
-not stand where the docstring says, are errors.
+Read from the docstrings of ``src/icllab`` and ``book/src/iclbook`` by ``ast``: every public function, method and class
+with a ``Source:`` or ``Derived:`` line. A key that is not in ``references.bib``, and a derivation that does not stand
+where the docstring says, are errors.
 """
 
 import ast
@@ -18,6 +18,7 @@ from icllab.core.errors import InputError
 from icllab.core.sources import Reference, reference
 
 ROOT = Path(icllab.__file__).resolve().parents[2]  # of the checkout that is installed
+PACKAGES = {"icllab": "src", "iclbook": "book/src"}
 ROOMS = (
     "core",
     "tasks",
@@ -148,10 +149,11 @@ class _Names:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    if alias.name.split(".")[0] == "icllab":
+                    top = alias.name.split(".")[0]
+                    if top in PACKAGES:
                         self.modules.add(alias.name)
-                        self.meaning[alias.asname or "icllab"] = alias.name if alias.asname else "icllab"
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "icllab":
+                        self.meaning[alias.asname or top] = alias.name if alias.asname else top
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
                 for alias in node.names:
                     self.meaning[alias.asname or alias.name] = self.real(f"{node.module}.{alias.name}")
         self.modules |= set(self.meaning.values())
@@ -186,12 +188,12 @@ def lazy_exports(package: Path) -> dict[str, str]:
     return exports
 
 
-def references_in_tests(tests: Path, package: Path) -> dict[str, dict[str, set[str]]]:
+def references_in_tests(tests: Path, *packages: Path) -> dict[str, dict[str, set[str]]]:
     """``tests/file.py::test_name`` -> what it refers to: qualified names, attributes, strings, its file's imports.
 
     A test refers to what it names and to what the fixtures, helpers and constants of its file name.
     """
-    lazy = lazy_exports(package)
+    lazy = {name: path for package in packages for name, path in lazy_exports(package).items()}
     found: dict[str, dict[str, set[str]]] = {}
     for path in sorted(tests.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
@@ -272,9 +274,9 @@ def _imports(seen: dict[str, set[str]], module: str) -> bool:
 
 def page(root: Path = ROOT, docs: Path | None = None) -> str:
     """The text of docs/equations.md, for the sources and tests below ``root``."""
-    package, docs = root / "src" / "icllab", docs or root / "docs"
-    found = entries(package, docs)
-    tests = references_in_tests(root / "tests", package)
+    docs, packages = docs or root / "docs", [root / folder / name for name, folder in PACKAGES.items()]
+    found = [entry for package in packages for entry in entries(package, docs)]
+    tests = references_in_tests(root / "tests", *packages) | references_in_tests(root / "book/tests", *packages)
     parts = [
         "# Equations",
         "Every formula of the library: where it is from, the function that computes it, and the tests that name the\n"
@@ -285,7 +287,7 @@ def page(root: Path = ROOT, docs: Path | None = None) -> str:
         if rows:
             table = "\n".join(_row(entry, tests_of(entry, tests)) for entry in rows)
             head = ":header-rows: 1\n:widths: 26 74\n:class: equations\n\n* - From\n  - Formula, function, tests"
-            parts += [f"## `icllab.{room}`", f"`````{{list-table}}\n{head}\n{table}\n`````"]
+            parts += [f"## `{'.'.join(rows[0].module.split('.')[:2])}`", f"`````{{list-table}}\n{head}\n{table}\n`````"]
     used = {source.key: source for entry in found for source in entry.sources}
     if used:
         listed = "\n".join(f"- **{key}**: {used[key].text}" for key in sorted(used))
@@ -297,7 +299,7 @@ def _row(entry: Entry, tests: list[str]) -> str:
     origin = [f"{source.short} [{source.key}]" for source in entry.sources]
     origin += [f"derived: [{title}]({name}#{slug(title)})" for name, title in entry.derivations]
     formula = f"````{{math}}\n{entry.formula}\n````\n\n" if entry.formula else ""
-    function = f"{{py:{entry.kind}}}`{entry.path.removeprefix('icllab.')} <{entry.path}>`"
+    function = f"{{py:{entry.kind}}}`{entry.path.partition('.')[2]} <{entry.path}>`"
     files: dict[str, list[str]] = {}
     for test in tests:
         file, _, name = test.partition("::")

@@ -78,7 +78,7 @@ def page(found: Sequence[Card], figures: Path) -> str:
         standing([card for card in found if card.recorded]),
     ]
     for subject, ones in itertools.groupby(found, key=lambda card: card.subject):
-        about = importlib.import_module(f"icllab.claims.{subject}").__doc__ or ""
+        about = importlib.import_module(f"iclbook.claims.{subject}").__doc__ or ""
         parts += [f"## {subject.replace('_', ' ').capitalize()}", escaped(about.strip())]
         parts += [_card(card, figures) for card in ones]
     return "\n\n".join(parts) + "\n"
@@ -100,7 +100,7 @@ def _paper(source: Reference) -> str:
 def write(docs: Path) -> None:
     """Write the page into ``docs``."""
     found = [records.card(claim) for claim in registry.claims()]
-    (docs / "gallery.md").write_text(page(found, docs / "figures"), "utf-8")
+    (docs / "gallery.md").write_text(page(found, docs.parent / "book/src/iclbook/figures"), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Write docs/power.md and its figures: how often each verdict is given along planted families.
 
-Made anew at each build from the records ``docs/power/NAME.json``, which ``bench/power.py`` measures.
+Made anew at each build from the records ``book/src/iclbook/power/NAME.json``, which ``bench/power.py`` measures.
 """
 
 import json
@@ -22,8 +22,9 @@ A statistic that decides has to be able to say yes and no. For each one a graded
 to "does not", and every verdict is counted along it. The error bars are binomial standard errors. A verdict that is
 false at an end of the family is a false alarm: at most 5 % of the replicates may give it.
 
-`.venv/bin/python bench/power.py` measures a family again. The families are the files of `bench/planted/`; a new
-statistic joins by one more ([Contributing](contributing.md)). `docs/make_power.py` makes this page from `docs/power/`.
+`.venv/bin/python bench/power.py` measures a family again. The families are the files of `book/src/iclbook/planted/`; a
+new statistic joins by one more ([Contributing](contributing.md)). `docs/make_power.py` makes this page from the records
+in `book/src/iclbook/power/`.
 """
 
 
@@ -76,7 +77,7 @@ def page(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 def write(docs: Path) -> None:
     """Write the page and its figures into ``docs``."""
-    records = read(docs / "power")
+    records = read(docs.parent / "book/src/iclbook/power")
     pictures = docs / "_static" / "power"
     pictures.mkdir(parents=True, exist_ok=True)
     for name, record in records.items():

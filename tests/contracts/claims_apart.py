@@ -2,7 +2,7 @@
 
 from importlinter import Contract, ContractCheck, fields, output
 
-DEPTH = len(["icllab", "claims", "subject", "finding"])
+DEPTH = len(["iclbook", "claims", "subject", "finding"])
 
 
 def claim_of(module, container):

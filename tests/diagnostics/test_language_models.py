@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
+from tests import language_models as files
 
 from icllab import diagnostics, models, tasks
 from icllab.algorithms.ngrams import NGram
@@ -15,7 +16,6 @@ from icllab.diagnostics.behaviour import answers, length_gradients, lengths
 from icllab.diagnostics.contexts import distances, nulls
 from icllab.diagnostics.singular.run_losses import network_loss
 from icllab.models import pretrained
-from tests import language_models as files
 
 VOCABULARY, KEY, WEIGHTS = files.VOCABULARY, jax.random.key(0), files.drawn(files.TIED)
 SEQUENCES = [np.random.default_rng(i).integers(0, VOCABULARY, size) for i, size in enumerate((9, 4, 7, 6, 9, 5))]

@@ -7,11 +7,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests import language_models
 
 from icllab import models
 from icllab.core.prompt import TokenPrompt
 from icllab.models import pretrained
-from tests import language_models
 
 _spec = importlib.util.spec_from_file_location("make_peers", Path(__file__).parents[2] / "docs" / "make_peers.py")
 make_peers = importlib.util.module_from_spec(_spec)

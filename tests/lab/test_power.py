@@ -7,7 +7,7 @@ def test_a_family_belongs_to_the_claim_whose_check_it_plants():
     own = power_of("context_map/flag_token", set())
     assert list(own) == ["flag_token"]
     assert own["flag_token"]["claims_check"]
-    assert not power_of("context_map/simplest_model", {"icllab.claims.context_map.flag_token.claim.check"})
+    assert not power_of("context_map/simplest_model", {"iclbook.claims.context_map.flag_token.claim.check"})
 
 
 def test_a_shared_statistic_is_known_by_the_name_that_exports_it():

@@ -1,9 +1,9 @@
 """Which tables and theories there are, what is recorded, and which theories were registered, and when.
 
-A table is a folder ``tables/NAME`` with a ``phenomenon.py``, a ``record.nc`` and a folder of theories. A theory is a
-file ``NAME.py`` with ``fit`` and ``predict``, there or in a folder of the user's own; the first line of its docstring
-says what it is. Beside theories lies ``registered.json``: of each theory the digests of its source, of the helpers that
-it imports and of the training part, the fitted numbers, and whether it came late: when any held-out value had been
+A table is a folder ``arena/NAME`` of a book, with a ``phenomenon.py``, a ``record.nc`` and a folder of theories. A
+theory is a file ``NAME.py`` with ``fit`` and ``predict``, there or in a folder of the user's own; the first line of its
+docstring says what it is. Beside theories lies ``registered.json``: of each theory the digests of its source, of the
+helpers that it imports and of the training part, the fitted numbers, and whether it came late: when any held-out value had been
 measured. A helper is a file of a folder of theories.
 """
 
@@ -25,12 +25,13 @@ from icllab.arena.phenomenon import Phenomenon
 from icllab.arena.prediction import Prediction, distribution
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
 from icllab.core.files import disk_faults, read_object, source_text, write_atomically
+from icllab.lab import registry as books
 from icllab.lab.records import data_digest
 
 if TYPE_CHECKING:
     import xarray as xr
 
-TABLES, NULLS = Path(__file__).with_name("tables"), Path(__file__).with_name("nulls")
+NULLS = Path(__file__).with_name("nulls")
 SAME = 0.005  # of probability, of each value of the training part: how far a fit may be from the registered one
 _REMEDY = "restore it, or remove it and register again"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -75,8 +76,9 @@ class Theory:
 
 
 def tables() -> dict[str, Path]:
-    """Name -> folder of the tables that ship."""
-    return {path.parent.name: path.parent for path in sorted(TABLES.glob("*/phenomenon.py"))}
+    """Name -> folder of the tables of trusted books."""
+    folders = books.beside("arena")
+    return {path.parent.name: path.parent for at in folders for path in sorted(at.glob("*/phenomenon.py"))}
 
 
 def folder(table: str | Path) -> Path:

@@ -47,7 +47,7 @@ class Basis:
     @property
     def elsewhere(self) -> bool:
         """True for a claim outside the library."""
-        return not registry.file(self.name, self.folder).is_relative_to(registry.BUILT_IN)
+        return registry.book(registry.file(self.name, self.folder)) is None
 
     @property
     def claim(self) -> Claim:

@@ -257,6 +257,7 @@ def _dataset(job: Job) -> "xr.Dataset":
         "cell": json.dumps(job.cell, sort_keys=True),
         "package_version": icllab.__version__,
         "git_commit": provenance.commit(),
+        **registry.origin(claim.name, request.claims),
         "precision": claim.precision,
         "key": claim.key,
         "generator": GENERATOR,

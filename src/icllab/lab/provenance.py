@@ -11,20 +11,23 @@ from typing import Any
 
 import icllab
 
-_PACKAGE = Path(icllab.__file__).parent
+PACKAGE = Path(icllab.__file__).parent
 _CODE = (".", ":(exclude)*record.json", ":(exclude)*record.nc")
 
 
 @functools.cache
-def commit() -> str:
-    """The git commit of the package's checkout, ``+changes`` if it has any but of records; empty for a wheel."""
+def commit(folder: Path = PACKAGE) -> str:
+    """The git commit of a folder's checkout, ``+changes`` if the folder has any but of records; else empty.
+
+    A folder without files in git, such as that of a wheel, has no commit.
+    """
 
     def git(*arguments: str) -> str:
-        process = subprocess.run(["git", "-C", str(_PACKAGE), *arguments], capture_output=True, text=True, timeout=10)
+        process = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
         return process.stdout.strip() if process.returncode == 0 else ""
 
     try:
-        if not git("ls-files", "--", "__init__.py"):
+        if not git("ls-files", "--", "*.py"):
             return ""
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", *_CODE) else "")
     except (OSError, subprocess.TimeoutExpired):

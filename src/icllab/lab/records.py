@@ -45,11 +45,13 @@ DIGITS = 6
 NOT_RECORDED = "not recorded"
 """What stands for a verdict whose data are not in the record."""
 _ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
+_BOOK = {name: name for name in ("book", "book_commit")}
+"""Where the claim is from; results of version 0.3, when the library had the claims, do not state it."""
 _ROUNDING = {"jaxlib": "jaxlib_version", "numpy": "numpy_version", "processor": "processor"}
 """What also decides how numbers are rounded; results of version 0.3 state none of it."""
 _ATTRIBUTES = (
     *("claim", "sources", "configuration", "precision", "key", "names", "measure_digest"),
-    *(*_ORIGIN.values(), *_ROUNDING.values(), "device", "machine"),
+    *(*_ORIGIN.values(), *_BOOK, *_ROUNDING.values(), "device", "machine"),
 )
 
 
@@ -227,7 +229,7 @@ def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", f
         "measure": claim.version,
         "machine": ", ".join(phrase(dataset.attrs[name]) for name in ("device", "machine")),
         **{name: configuration(dataset)[name] for name in ("generator", "matmul_precision")},
-        **{name: dataset.attrs[attribute] for name, attribute in _ROUNDING.items() if attribute in dataset.attrs},
+        **{name: dataset.attrs[key] for name, key in (_BOOK | _ROUNDING).items() if key in dataset.attrs},
         "seconds": round(float(dataset.attrs["seconds"]), 1),
         **{name: round(float(dataset.attrs[name]), 1) for name in ("cpu_seconds",) if name in dataset.attrs},
         **{name: round(float(dataset.attrs[name])) for name in ("peak_bytes",) if name in dataset.attrs},
@@ -283,9 +285,10 @@ def measured_by_another(claim: Claim, dataset: "xr.Dataset", folder: Any) -> boo
 
 def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
     """Raise unless the code that measured is committed, and its ``measure.py`` is the one that is here."""
-    if "+changes" in dataset.attrs["git_commit"]:
-        advice = "commit them, and measure again with --fresh"
-        raise expected("record", "results of committed code", phrase(dataset.attrs["git_commit"]), advice)
+    for commit in (dataset.attrs["git_commit"], dataset.attrs.get("book_commit", "")):
+        if "+changes" in commit:
+            advice = "commit them, and measure again with --fresh"
+            raise expected("record", "results of committed code", phrase(commit), advice)
     if measured_by_another(claim, dataset, folder):
         advice = "measure again with --fresh, or restore the file"
         raise expected("record", "results of the measure.py that is here", "those of another", advice)

@@ -1,6 +1,6 @@
-"""Folders of claims from elsewhere: those that wheels name and those that a user added. Nothing in them is imported.
+"""Books: folders of claims, which wheels name or a user added. Nothing in them is imported.
 
-A wheel names a folder by an entry point of the group ``icllab.claims``, whose value is a package. ``icl add`` notes a
+A wheel names its book by an entry point of the group ``icllab.claims``, whose value is a package. ``icl add`` notes a
 folder in ``claims.json`` of the configuration directory: ``ICLLAB_CONFIG`` of the environment, else ``icl-lab`` in
 ``XDG_CONFIG_HOME``, else ``~/.config/icl-lab``.
 """
@@ -30,10 +30,12 @@ class Registration:
     Attributes:
         folder: Its path.
         origin: The wheel and its version, such as ``my-claims 0.1``; ``added`` of a folder of ``icl add``.
+        package: The package that the wheel names, such as ``my_claims``; empty of a folder that was added.
     """
 
     folder: Path
     origin: str
+    package: str = ""
 
 
 def registered() -> tuple[list[Registration], list[str]]:
@@ -63,7 +65,7 @@ def _installed() -> tuple[tuple[Registration, ...], tuple[str, ...]]:
                 f"got {entry.value!r}"
             )
         else:
-            folders.append(Registration(folder, origin))
+            folders.append(Registration(folder, origin, entry.value))
     return tuple(folders), tuple(warnings)
 
 

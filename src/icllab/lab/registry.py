@@ -1,13 +1,14 @@
 """Which claims there are: a folder with a ``claim.py`` is a claim, its name is its subject and its own name.
 
-Claims ship in ``icllab/claims/<subject>/<finding>/``. A folder of the user's own may hold more, each a folder with a
-``claim.py`` (and a ``measure.py``), or one file ``<finding>.py``: directly, where the folder's name is the subject, or
-in a folder for each subject. A user's file is Python that the user asked to run; nothing else is ever imported from
-such a folder.
+The laboratory has no claims. It finds books of them, which wheels and the user register
+(:mod:`~icllab.lab.registrations`), each a folder of ``<subject>/<finding>/claim.py``. Claims of the books in
+:data:`PACKAGES` are imported as modules of their package. A claim of any other book is *foreign*: it is never loaded by
+its name, and what is shown of it stands in its record. ``icl run`` names its folder, as ``--claims`` does, and so runs
+its code.
 
-A claim from elsewhere, of a wheel or of a folder that was added (:mod:`~icllab.lab.registrations`), is a folder with a
-``claim.py``. It is never loaded by its name: what is shown of it stands in its record. ``icl run`` names its folder, as
-``--claims`` does, and so runs its code.
+A folder of the user's own, which ``--claims`` names, may hold more, each a folder with a ``claim.py`` (and a
+``measure.py``), or one file ``<finding>.py``: directly, where the folder's name is the subject, or in a folder for each
+subject. A user's file is Python that the user asked to run; nothing else is ever imported from such a folder.
 """
 
 import dataclasses
@@ -24,10 +25,13 @@ from typing import Any
 
 from icllab.core.errors import InputError, expected, unknown
 from icllab.core.files import source_text
-from icllab.lab import registrations
+from icllab.lab import provenance, registrations
 from icllab.lab.claim import Claim, Measure
+from icllab.lab.registrations import Registration
 
-BUILT_IN = Path(__file__).parents[1] / "claims"
+PACKAGES = ("iclbook",)
+"""The packages of trusted books: their code is imported when it is needed. A user cannot add to them."""
+NO_BOOK = "no claims are installed: from a checkout of icl-lab, `pip install ./book` brings its book"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VERSION = re.compile(r"^VERSION = (\d+)\b", re.MULTILINE)
 
@@ -51,8 +55,8 @@ class Foreign:
 
 
 def claims(folder: str | Path | None = None) -> dict[str, Path]:
-    """``subject/finding`` -> file, of the built-in claims and those of the user's ``folder``."""
-    files = dict(_built_in())
+    """``subject/finding`` -> file, of the trusted books' claims and those of the user's ``folder``."""
+    files = dict(_trusted())
     if folder is None:
         return files
     folder = Path(folder).resolve()
@@ -74,6 +78,8 @@ def foreign() -> tuple[dict[str, Foreign], list[str]]:
     registered, warnings = registrations.registered()
     names: dict[str, Foreign] = {}
     for registration in registered:
+        if registration in books():
+            continue
         try:
             files = foreign_files(registration.folder)
         except OSError as error:
@@ -107,8 +113,8 @@ def twice(folder: Path) -> list[str]:
 
 def _holder(name: str, path: Path, names: dict[str, Foreign]) -> str:
     """Whose claim already has a name; empty where it is free, or this very file has it."""
-    if name in _built_in():
-        return "the library"
+    if (file := _trusted().get(name)) is not None and (shipped := book(file)) is not None:
+        return "" if file.resolve() == path.resolve() else shipped.origin
     other = names.get(name)
     return "" if other is None or other.path.resolve() == path.resolve() else f"{other.folder} ({other.origin})"
 
@@ -147,13 +153,41 @@ def _require_name(name: object) -> None:
 
 def _unknown(name: str, names: list[str], folder: str | Path | None, warnings: list[str]) -> InputError:
     hint = [] if folder else ["(claims of your own: --claims DIR)"]
+    if not books():
+        hint.append(f"({NO_BOOK})")
     return unknown("claim", name, names, " ".join([*hint, *(f"({warning})" for warning in warnings)]))
 
 
+@functools.cache  # what is installed is read once by a process
+def books() -> tuple[Registration, ...]:
+    """The trusted books that are installed."""
+    registered = registrations.registered()[0]
+    return tuple(entry for entry in registered if entry.package.partition(".")[0] in PACKAGES)
+
+
+def book(path: Path) -> Registration | None:
+    """The trusted book that holds a file; None of a file of any other."""
+    return next((entry for entry in books() if path.is_relative_to(entry.folder)), None)
+
+
+def origin(name: str, folder: str | Path | None = None) -> dict[str, str]:
+    """The book of a claim with its version, and its commit; of a claim of the user's, the commit of its folder."""
+    path = file(name, folder)
+    entry = next((entry for entry in registrations.registered()[0] if path.is_relative_to(entry.folder)), None)
+    place = path.parent if entry is None else entry.folder
+    return {"book": "" if entry is None else entry.origin, "book_commit": provenance.commit(place)}
+
+
+def beside(name: str) -> list[Path]:
+    """The folders of a name, such as ``figures``, that stand beside the claims of trusted books."""
+    return [path for entry in books() if (path := entry.folder.with_name(name)).is_dir()]
+
+
 @functools.cache
-def _built_in() -> dict[str, Path]:
-    """The claims that ship; a process looks for them once."""
-    return {f"{path.parents[1].name}/{path.parent.name}": path for path in sorted(BUILT_IN.glob("*/*/claim.py"))}
+def _trusted() -> dict[str, Path]:
+    """The claims of trusted books."""
+    paths = [path for entry in books() for path in sorted(entry.folder.glob("*/*/claim.py"))]
+    return {f"{path.parents[1].name}/{path.parent.name}": path for path in paths}
 
 
 def _within_all(folder: Path) -> dict[str, Path]:
@@ -244,8 +278,9 @@ def parameters(claim: Claim, folder: str | Path | None = None) -> set[str]:
 
 
 def _module(path: Path) -> ModuleType:
-    if path.is_relative_to(BUILT_IN):
-        return importlib.import_module("icllab.claims." + ".".join(path.relative_to(BUILT_IN).with_suffix("").parts))
+    if (trusted := book(path)) is not None:
+        inner = path.relative_to(trusted.folder).with_suffix("").parts
+        return importlib.import_module(".".join([trusted.package, *inner]))
     # Named by its full path, so that two folders' claims of one name stay two modules.
     whole = "icllab_claim_" + re.sub(r"\W", "_", str(path.parent if path.stem in ("claim", "measure") else path))
     try:

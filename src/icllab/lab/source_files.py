@@ -12,11 +12,9 @@ from icllab.core.files import source_text
 from icllab.lab import registry
 from icllab.lab.claim import Claim
 
-_CLAIMS = "icllab.claims."
-
 
 def source_files(claim: str, folder: str | Path | None = None) -> dict[str, Path]:
-    """Name -> file: those of the claim, and the modules of ``icllab.claims`` that they import.
+    """Name -> file: those of the claim, and the modules of its book that they import.
 
     Of a user's claim in a folder they are all Python files of that folder.
     """
@@ -34,20 +32,19 @@ def source_files(claim: str, folder: str | Path | None = None) -> dict[str, Path
 
 
 def _name(file: Path, root: Path) -> str:
-    """``subject/finding/claim.py``; a module of the library is named from its claims on."""
-    for base in (registry.BUILT_IN, root):
-        if file.is_relative_to(base):
-            return file.relative_to(base).as_posix()
-    return file.name
+    """``subject/finding/claim.py``; a module of a trusted book is named from its claims on."""
+    trusted = registry.book(file)
+    base = root if trusted is None else trusted.folder
+    return file.relative_to(base).as_posix() if file.is_relative_to(base) else file.name
 
 
 def _module(used: str) -> Path | None:
-    """The file of a module of ``icllab.claims``, or of the one that a name was imported from."""
-    parts = used.removeprefix(_CLAIMS).split(".") if used.startswith(_CLAIMS) else []
-    for end in range(len(parts), 0, -1):
-        path = registry.BUILT_IN.joinpath(*parts[:end]).with_suffix(".py")
-        if path.is_file():
-            return path
+    """The file of a module among a trusted book's claims, or of the one that a name was imported from."""
+    for entry in registry.books():
+        if used.startswith(f"{entry.package}."):
+            parts = used.removeprefix(f"{entry.package}.").split(".")
+            paths = (entry.folder.joinpath(*parts[:end]).with_suffix(".py") for end in range(len(parts), 0, -1))
+            return next((path for path in paths if path.is_file()), None)
     return None
 
 

@@ -1,12 +1,10 @@
 """The card of a claim as HTML: the same on the page, in a report and in the documentation's gallery."""
 
-import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import icllab
 from icllab.core.axes import AXES, Quantity
 from icllab.core.files import parse_json
 from icllab.core.sources import Reference
@@ -19,11 +17,6 @@ from icllab.page.markup import Html, joined, table, tag
 
 VERDICTS = tuple(Outcome)
 NOT_RUN, NOT_JUDGED = "not yet run", "not judged"
-# A checkout has the figures in its documentation; a wheel installs them as data.
-_FIGURES = (
-    Path(icllab.__file__).parents[2] / "docs" / "figures",
-    Path(sysconfig.get_path("data")) / "share" / "icl-lab" / "figures",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +128,7 @@ def recorded_figure(claim: str) -> Path | None:
     """The figure of a built-in claim that comes with the library; None if there is none."""
     if claim not in registry.claims():
         return None
-    paths = (folder / f"{claim.split('/')[-1]}.png" for folder in _FIGURES)
+    paths = (folder / f"{claim.split('/')[-1]}.png" for folder in registry.beside("figures"))
     return next((path for path in paths if path.is_file()), None)
 
 

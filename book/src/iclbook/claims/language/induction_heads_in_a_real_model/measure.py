@@ -1,0 +1,64 @@
+"""Losses of repeated random tokens in a language model without some of its heads, and along paths between heads."""
+
+import jax
+import numpy as np
+
+from iclbook.claims.language import _heads, _models
+from icllab.core.grid import tabulated
+from icllab.diagnostics import head_scores
+from icllab.models.interventions.heads import head_weights
+from icllab.tasks import RepeatedTokens
+
+VERSION = 1
+
+
+def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=False, exchanged=False):
+    """Losses and depths, of prompts and random heads that each seed draws anew.
+
+    ``opened``: the model, and ``chosen``: the number of heads, in the place of the point's. ``permuted``: the entries
+    of each W_Q are permuted. ``misnamed``: random heads of the same blocks are taken for induction heads and
+    previous-token heads. ``exchanged``: these are taken for each other.
+    """
+    whole = _models.load(opened or point.model)
+    task = RepeatedTokens(whole.embedding.arrangement.outputs or 0, point.period)
+
+    def of_seed(seed):
+        of_choice, of_test, of_sets = jax.random.split(jax.random.fold_in(key, seed), 3)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(of_sets)))
+        model = _heads.with_permuted_queries(whole, rng) if permuted else whole
+        scores = head_scores(model, task, key=of_choice, prompts=point.choice)
+        named = previous, induction = [
+            _heads.best(_heads.table(model, scores[name]), chosen or point.chosen)
+            for name in ("previous_token_score", "induction_score")
+        ]
+        if misnamed or exchanged:
+            named = (
+                named[::-1]
+                if exchanged
+                else [_heads.others(model, rng, heads, previous + induction) for heads in named]
+            )
+        excluded = {*previous, *induction, *named[0], *named[1]}
+        draws = [[_heads.others(model, rng, heads, excluded) for heads in named] for _ in range(point.sets)]
+        outputs = _heads.mean_outputs(model, task.sample_many(point.choice, key=of_choice))
+        prompts = task.sample_many(point.prompts, key=of_test)
+        weights = [[head_weights(model, heads) for heads in pair] for pair in (named, *draws)]
+
+        def losses(heads):
+            return np.asarray(_heads.losses(model, heads, outputs, task, prompts), float)
+
+        def rise(senders, receivers, through):
+            patched = _heads.path_losses(model, senders, receivers, through, outputs, task, prompts)
+            return float(np.mean(patched[:, point.period :])) - repeated
+
+        plain = losses(0 * weights[0][0])
+        repeated = plain[:, point.period :].mean()
+        rises = [losses(receivers)[:, point.period :].mean() - repeated for _, receivers in weights]
+        paths = [[rise(pair[0], pair[1], through) for pair in weights[:2]] for through in point.through]
+        return {
+            "half_loss": (("half",), [plain[:, : point.period - 1].mean(), repeated]),
+            "loss_rise": (("head_set",), [rises[0], np.mean(rises[1:])]),
+            "depth": (("head_kind",), [np.mean([block for block, _ in heads]) for heads in named]),
+            "path_rise": (("through", "head_set"), paths),
+        }
+
+    return tabulated(of_seed, seed=point.seed)
