@@ -29,6 +29,13 @@ LIKENESSES = {TEXT: 3, CHAIN: ORDER + 1}  # number of n-grams that the network r
 NAMES = ("unigrams", "bigrams", "trigrams", "4-grams")
 
 
+def reduce(dataset: xr.Dataset) -> xr.Dataset:
+    """Curves in single precision; divergences and standard errors at the end of training alone."""
+    curves = dataset.drop_vars(["corpus_bytes", "corpus_digest"])
+    last = {name: dataset[name].where(dataset.step == dataset.step[-1]) for name in ("divergence", "standard_error")}
+    return dataset.assign(curves.assign(last).astype("float32").data_vars)
+
+
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Entropies of the chain; the order in which lengths and n-grams are learned."""
     parts = {name: dataset.sel(source=name, drop=True) for name in (CHAIN, TEXT) if name in dataset.source}
