@@ -34,7 +34,6 @@ WITHOUT_DATA = {
     "asymptotics/real_table",
     "asymptotics/task_diversity_threshold",
     "routing/long_tail",
-    "singular/per_length",
 }
 """Claims whose verdict has no data on record. The list may only shrink."""
 UNRECORDED = {

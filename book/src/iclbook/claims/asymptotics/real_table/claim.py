@@ -20,6 +20,12 @@ SMALLER = 3.0  # the factor by which ridge's typical error is below that of leas
 EXPLAINED = 0.25  # fraction of the target's variance that ridge explains, at least, after the longest context
 
 
+def reduce(dataset: xr.Dataset) -> xr.Dataset:
+    """Errors of all draws to eleven bits, a relative error of at most 1/2048."""
+    mantissa, exponent = np.frexp(dataset["table_error"])
+    return dataset.assign(table_error=np.ldexp(np.round(2**11 * mantissa) / 2**11, exponent))
+
+
 def theory(dataset: xr.Dataset, intercept: int = 1) -> xr.Dataset:
     """Predicted peak: as many examples as fitted parameters, one for each column and the intercept."""
     return dataset.assign(peak_theory=("dim", dataset.dim.values + intercept))

@@ -29,6 +29,30 @@ LIKENESSES = {TEXT: 3, CHAIN: ORDER + 1}  # number of n-grams that the network r
 NAMES = ("unigrams", "bigrams", "trigrams", "4-grams")
 
 
+def reduce(dataset: xr.Dataset) -> xr.Dataset:
+    """Curves in single precision; divergences and standard errors at the end of training alone."""
+    curves = dataset.drop_vars(["corpus_bytes", "corpus_digest"])
+    last = {name: dataset[name].where(dataset.step == dataset.step[-1]) for name in ("divergence", "standard_error")}
+    return dataset.assign(curves.assign(last).astype("float32").data_vars)
+
+
+def theory(dataset: xr.Dataset, *, turned: int = 0) -> xr.Dataset:
+    """Nothing is predicted.
+
+    ``turned``: of the first so many octaves of context lengths, losses of the first stand in the place of losses of the
+    last, and so on; and so do distances from n-grams.
+    """
+    if not turned:
+        return dataset
+    octave = np.ceil(np.log2(dataset["position"].values + 1)).astype(int)
+    turned = min(turned, octave.max() + 1)
+    other = np.where(octave < turned, turned - 1 - octave, octave)
+    positions = np.where(octave < turned, 2**other // 2, dataset["position"].values)  # the first of the other octave
+    loss = dataset["loss"].isel(position=positions).assign_coords(position=dataset["position"])
+    distance = dataset["ngram_distance"].isel(ngram=slice(None, None, -1)).assign_coords(ngram=dataset["ngram"])
+    return dataset.assign(loss=loss, ngram_distance=distance)
+
+
 def check(dataset: xr.Dataset) -> list[Finding]:
     """Entropies of the chain; the order in which lengths and n-grams are learned."""
     parts = {name: dataset.sel(source=name, drop=True) for name in (CHAIN, TEXT) if name in dataset.source}
@@ -191,6 +215,8 @@ claim = Claim(
             "the network stays as it began",
             measure={"untrained": True},
             axes={"source": (TEXT,), "step": (0, 10, 100, 1000, LONG), "position": tuple(range(8))},
-        )
+        ),
+        "turned": Control("the longest contexts and n-grams are the shortest", theory={"turned": 6}),
+        "first_turned": Control("contexts of 3 to 4 tokens are those of one", theory={"turned": 3}),
     },
 )
