@@ -1,0 +1,1 @@
+"""Claims of the fixture book, by subject."""

@@ -1,0 +1,1 @@
+"""Errors in the limit of large dimension."""
