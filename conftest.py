@@ -10,7 +10,9 @@ import threading
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["ICLLAB_CONFIG"] = str(Path(__file__).parent / "tests" / "none")  # claims that a developer has added are no test's
+os.environ["ICLLAB_CONFIG"] = str(
+    Path(__file__).parent / "tests" / "none"
+)  # claims that a developer has added are no test's
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads spin beside XLA's
 # One thread for XLA as well: there are as many test processes as cores. And LAPACK of jaxlib 0.10 waits for threads of
 # the pool that it runs on: as many batches of matrices at once as there are threads wait for ever (docs/cluster.md).
@@ -60,8 +62,8 @@ if jax.__version__.startswith("0.10."):  # a private name of JAX
     _lower_in_shared_contexts()
 
 # A record refuses results of code that is not committed; the suite runs before a commit too.
-COMMIT = provenance.commit().removesuffix("+changes")
-provenance.commit = functools.wraps(provenance.commit)(lambda: COMMIT)
+commit = provenance.commit
+provenance.commit = functools.wraps(commit)(lambda *folder: commit(*folder).removesuffix("+changes"))
 
 # Tracing makes many small objects that live on; looking through them again and again takes a tenth of the time.
 gc.set_threshold(200_000, 20, 100)

@@ -190,13 +190,13 @@ def test_no_name_of_the_library_is_taken(tmp_path, mark, monkeypatch, icl):
     (folder / CLAIM).rename(folder / "random_matrices" / "double_descent")
     (folder / "random_matrices").rename(folder / "asymptotics")
     status, _, err = icl("add", folder)
-    assert (status, "asymptotics/double_descent is a claim of the library" in err) == (2, True)
+    assert (status, "asymptotics/double_descent is a claim of icl-lab-book 0.1" in err) == (2, True)
     assert not (tmp_path / "config").exists()
     strangers.installed(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     registrations._installed.cache_clear()  # another process reads what is installed anew
     (warning,) = strictly(icl("list", "--json")[1])["warnings"]
-    assert "is left out: asymptotics/double_descent is a claim of the library" in warning
+    assert "is left out: asymptotics/double_descent is a claim of icl-lab-book 0.1" in warning
     assert registry.load("asymptotics/double_descent").version
     assert not mark.exists()
     first, second = (strangers.planted(tmp_path / name, mark) for name in ("first", "second"))

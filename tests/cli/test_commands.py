@@ -52,7 +52,7 @@ NOT_LOADED_BY = {
     "list": {"jax"},
     "cite asymptotics/double_descent": {"jax"},
     "arena": {"jax", "matplotlib"},
-    "arena depth_error": {"jax", "matplotlib"},
+    "arena planted": {"jax", "matplotlib"},
 }
 
 
@@ -272,7 +272,7 @@ def test_draw_for_a_paper_and_several_in_one(ran, tmp_path, icl):
     assert int.from_bytes(png[16:20], "big") == pytest.approx(82 / 25.4 * 300, abs=1)
     status, _, err = icl("draw", CLAIM, ran / STORE, *asked)  # its figure is matplotlib's own
     assert (status, "expected a figure of icllab.figures.panels beside others" in " ".join(err.split())) == (2, True)
-    two = ["descent/components_one_by_one", "descent/merged_heads_drop_once"]
+    two = ["asymptotics/double_descent", "descent/best_step"]
     status, out, err = icl("draw", *two, "--recorded", *asked, "--json")
     answer = strictly(out)
     assert (status, answer["claims"], answer["results"]) == (0, two, two), err

@@ -111,25 +111,25 @@ def test_one_batch_system_is_chosen(words, icl):
 )
 def test_an_option_that_would_be_dropped_is_refused_by_name(target, options, icl):
     for words in options:
-        status, out, err = icl("submit", "routing/one_daughter", *target.split(), *words.split())
+        status, out, err = icl("submit", "asymptotics/double_descent", *target.split(), *words.split())
         assert (status, out) == (2, "")
         assert f"{words.split()[0]}: expected no such option with {target}, got" in err
 
 
 def test_more_jobs_than_any_array_has_are_refused(icl):
-    status, _, err = icl("submit", "routing/one_daughter", "--print", "pbs", "--jobs", "99999999999")
+    status, _, err = icl("submit", "asymptotics/double_descent", "--print", "pbs", "--jobs", "99999999999")
     assert status == 2
     assert "jobs: expected at most 4000000, got 99999999999; no array of Slurm is larger" in err
 
 
 def test_a_script_is_printed_as_it_is(icl):
-    words = ("submit", "routing/one_daughter", "--size", "medium", "--print", "kubernetes", "--jobs", "20")
-    status, out, _ = icl(*words, "--set", "layers=2", "--time", "90m")
+    words = ("submit", "asymptotics/double_descent", "--size", "small", "--print", "kubernetes", "--jobs", "20")
+    status, out, _ = icl(*words, "--set", "dim=8", "--time", "90m")
     assert status == 0
-    assert "completions: 8" in out  # no more jobs than cells
+    assert "completions: 3" in out  # no more jobs than cells
     assert "activeDeadlineSeconds: 5400" in out
-    assert "run routing/one_daughter --size medium --out /results --set layers=2 --shard" in out
-    assert strictly(icl(*words, "--set", "layers=2", "--time", "90m", "--json")[1])["script"] == out
+    assert "run asymptotics/double_descent --size small --out /results --set dim=8 --shard" in out
+    assert strictly(icl(*words, "--set", "dim=8", "--time", "90m", "--json")[1])["script"] == out
 
 
 def test_claims_of_this_machine_are_not_those_of_another(icl):

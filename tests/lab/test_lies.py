@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 import strangers
-import xarray as xr
 
 import icllab as icl
 from icllab.core.errors import InputError
@@ -69,15 +68,6 @@ def test_a_size_that_is_not_the_size_makes_no_record_and_does_not_conform(option
     record["small"]["digest"] = records.data_digest(dataset)
     (folder / "record.json").write_text(json.dumps(record))
     assert f"small has {part}" in faults("record", folder).replace("another configuration: ", "")
-
-
-def test_data_of_a_reduced_record_may_have_fewer_values_and_no_others():
-    claim = registry.load("routing/blind_in_networks")
-    dataset = records.data(claim.name, "medium")
-    assert claim.reduce is not None
-    assert list(records.size_faults(claim, "medium", None, dataset)) == []
-    more = xr.concat([dataset, dataset.assign_coords(seed=dataset.seed + 1000)], "seed").assign_attrs(dataset.attrs)
-    assert "values of seed" in "; ".join(records.size_faults(claim, "medium", None, more))
 
 
 def test_a_faked_measurement_is_told_when_the_honest_one_is_put_back(folder, tmp_path):

@@ -1,5 +1,6 @@
 """The commit under which a result was made, and the memory that it took."""
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from icllab.lab import provenance
 
 
-def test_the_commit_of_a_checkout_says_whether_code_is_changed(tmp_path, monkeypatch):
+def test_the_commit_of_a_checkout_says_whether_code_is_changed(tmp_path):
     """A record that is being filled in is no change: 37 measurements would have been marked by their own records."""
 
     def git(*arguments):
@@ -18,8 +19,7 @@ def test_the_commit_of_a_checkout_says_whether_code_is_changed(tmp_path, monkeyp
         command = ["git", "-C", str(tmp_path), *options, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
-    commit = inspect.unwrap(provenance.commit)
-    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
+    commit = functools.partial(inspect.unwrap(provenance.commit), tmp_path)
     folder = tmp_path / "claims" / "cliff"
     folder.mkdir(parents=True)
     assert commit() == ""

@@ -163,23 +163,6 @@ def test_other_axes_are_a_difference(monkeypatch):
     )
 
 
-def test_outputs_keep_the_order_of_the_grid(monkeypatch):
-    """A Dataset sorts its axes; a measurement may know the values of its outputs by their places."""
-    jobs = []
-
-    def measure(job):
-        jobs.append(job)
-        raise InterruptedError
-
-    monkeypatch.setattr(rerun, "measure", measure)
-    basis = basis_of("routing/blind_detection")
-    with pytest.raises(InterruptedError):
-        rerun.rerun(basis, 0.1, key=0)
-    series = basis.grids(None)[0].traced["series"]
-    assert jobs[0].block["series"] == series != tuple(basis.measured()[0]["series"].values)
-    assert jobs[0].request.placement.precision == basis.claim.precision
-
-
 def test_other_optimisations_end_with_the_comparison():
     import jax
 

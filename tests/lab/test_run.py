@@ -200,10 +200,10 @@ def test_results_of_older_versions_open(steady):
 
 
 def test_a_request_has_the_fixed_numbers_of_its_size():
-    claim = "asymptotics/in_context_curve"
-    batches = [Request(claim, size).claim().fixed["batch"] for size in ("smoke", "small")]
-    assert batches == [32, 64]
-    assert Request(claim, "smoke", {"batch": (8,)}).claim().fixed["batch"] == 8
+    claim = "descent/best_step"
+    prompts = [Request(claim, size).claim().fixed["prompts"] for size in ("smoke", "small")]
+    assert prompts == [512, 16384]
+    assert Request(claim, "smoke", {"prompts": (8,)}).claim().fixed["prompts"] == 8
 
 
 def test_checking_computes_nothing(steady):

@@ -18,7 +18,7 @@ from icllab.page.language_models import LanguageModels
 ADDRESS = "http://127.0.0.1:8765"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-BUILT_IN = ("asymptotics/double_descent", "singular/exact_coefficients")
+BUILT_IN = ("asymptotics/double_descent", "descent/best_step")
 MARKUP = "<script>window.alerted = 1</script>"
 TEXT = "abc ab cab\nab ca"
 TOKENIZER = {"alphabet": ["▁", "a", "b", "c", "\n"], "merges": [["a", "b"], ["▁", "ab"]]}

@@ -72,7 +72,7 @@ def test_the_gallery_filters_and_finds(tab):
     assert page.locator(".tile .name").all_inner_texts() == [CLAIM]
     assert "1 of 3 claims" in page.locator(".count").inner_text()
     page.fill("#word", "Watanabe")  # an author
-    assert page.locator(".tile .name").all_inner_texts() == ["singular/exact_coefficients"]
+    assert page.locator(".tile .name").all_inner_texts() == ["descent/best_step"]
     page.fill("#word", "zebra")
     assert page.locator(".tile").count() == 0
     page.get_by_role("button", name="Show all").click()

@@ -22,7 +22,7 @@ from icllab.page.results import FILES
 def test_the_gallery_has_every_claim_with_its_verdict(page):
     answer = page.get("/api/claims").json()
     found = {one["claim"]: one for one in answer["claims"]}
-    assert {"asymptotics/double_descent", "singular/exact_coefficients", CLAIM} <= set(found)
+    assert {"asymptotics/double_descent", "descent/best_step", CLAIM} <= set(found)
     own = found[CLAIM]
     assert (own["verdict"], own["stale"], own["papers"]) == ("holds", False, ["Lu24"])
     assert "one half and a little noise" in own["words"]

@@ -31,7 +31,7 @@ from icllab.lab.registrations import Registration
 
 PACKAGES = ("iclbook",)
 """The packages of trusted books: their code is imported when it is needed. A user cannot add to them."""
-NO_BOOK = "no claims are installed: from a checkout of icl-lab, `pip install ./book` brings its book"
+NO_BOOK = "no claims are installed; in a clone of icl-lab `pip install -e book` brings its book"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VERSION = re.compile(r"^VERSION = (\d+)\b", re.MULTILINE)
 

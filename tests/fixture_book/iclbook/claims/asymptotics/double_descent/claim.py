@@ -1,4 +1,4 @@
-"""Double descent of linear attention: the error peaks where there are as many contexts as parameters, n = d(d+1).
+"""Double descent of linear attention: the error peaks at :math:`n = d(d+1)` contexts, as many as parameters.
 
 ``tau`` is n/(d(d+1)). Near the peak errors have no mean: their geometric means are compared. Change the architecture,
 the ridge or the distribution of tasks, and ask whether the peak stays.

@@ -1,0 +1,3 @@
+"""``icl`` as the laboratory's tests have it."""
+
+from cli.conftest import *  # noqa: F403
