@@ -11,7 +11,7 @@ from icllab.cli import commands
 from icllab.core.spelling import with_error
 from icllab.lab import records, registry
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = ROOT.joinpath("README.md").read_text("utf-8")
 
 

@@ -16,7 +16,7 @@ from icllab.core.errors import InputError
 from icllab.lab import records
 from icllab.theory import descent, rotated_covariances
 
-SCRIPT = Path(__file__).parents[2] / "bench" / "arena.py"
+SCRIPT = Path(__file__).parents[3] / "bench" / "arena.py"
 
 
 @pytest.mark.parametrize("table", registry.tables())

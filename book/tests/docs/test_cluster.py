@@ -11,7 +11,7 @@ import pytest
 import icllab as icl
 from icllab.lab.executors import parameter
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text("utf-8")
 (SCRIPT,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "icl.run(" in block)
 
 

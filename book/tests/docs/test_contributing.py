@@ -10,7 +10,7 @@ import pytest
 from icllab.cli import main
 from icllab.lab import api, registry
 
-TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text("utf-8")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from icllab.core.errors import InputError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "icllab"
 _spec = importlib.util.spec_from_file_location("make_equations", ROOT / "docs" / "make_equations.py")
 make_equations = importlib.util.module_from_spec(_spec)

@@ -12,7 +12,7 @@ import pytest
 from icllab.core.errors import InputError
 from icllab.page.explorers import EXPLORERS
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 _spec = importlib.util.spec_from_file_location("make_explorers", DOCS / "make_explorers.py")
 make_explorers = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(make_explorers)

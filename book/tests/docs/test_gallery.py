@@ -13,7 +13,7 @@ from icllab.lab.claim import SIZES
 from icllab.lab.records import Card
 from icllab.page import cards as page_cards
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 _spec = importlib.util.spec_from_file_location("make_gallery", DOCS / "make_gallery.py")
 make_gallery = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(make_gallery)

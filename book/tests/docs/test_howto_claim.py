@@ -9,7 +9,7 @@ from faults.processes import ICL, inside
 
 from icllab.lab import conformance
 
-TEXT = (Path(__file__).parents[2] / "docs" / "howto-claim.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "howto-claim.md").read_text("utf-8")
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^\$ (icl .*)$", TEXT, re.MULTILINE)]
 STATUSES = {"--control": 1, "--size smoke --record": 3}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 _spec = importlib.util.spec_from_file_location("make_notebooks", DOCS / "make_notebooks.py")
 make_notebooks = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(make_notebooks)

@@ -10,7 +10,7 @@ import pytest
 
 from icllab.lab import registry
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "src" / "icllab"
 

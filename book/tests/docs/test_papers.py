@@ -13,7 +13,7 @@ from icllab.core.sources import reference
 from icllab.lab import records, registry
 from icllab.lab.records import Card
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from icllab import models
 from icllab.core.prompt import TokenPrompt
 from icllab.models import pretrained
 
-_spec = importlib.util.spec_from_file_location("make_peers", Path(__file__).parents[2] / "docs" / "make_peers.py")
+_spec = importlib.util.spec_from_file_location("make_peers", Path(__file__).parents[3] / "docs" / "make_peers.py")
 make_peers = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(make_peers)
 
@@ -76,7 +76,7 @@ def test_a_peer_that_no_section_names_has_a_section_of_its_own():
 
 def hook_rows():
     """Rows of the table of hooks of TransformerLens: both cells."""
-    text = (Path(__file__).parents[2] / "docs" / "peers" / "template.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "peers" / "template.md").read_text("utf-8")
     table = text.split("| hook there | activation here |\n|---|---|\n")[1].split("\n\n")[0]
     return [row.strip("| ").split(" | ") for row in table.splitlines()]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 
-PAGE = Path(__file__).parents[2].joinpath("docs", "quickstart.md").read_text("utf-8")
+PAGE = Path(__file__).parents[3].joinpath("docs", "quickstart.md").read_text("utf-8")
 CELLS = re.findall(r"```\{code-cell\} python\n(.*?)```", PAGE, re.DOTALL)
 
 

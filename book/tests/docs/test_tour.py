@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-_spec = importlib.util.spec_from_file_location("make_tour", Path(__file__).parents[2] / "docs" / "make_tour.py")
+_spec = importlib.util.spec_from_file_location("make_tour", Path(__file__).parents[3] / "docs" / "make_tour.py")
 make_tour = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(make_tour)
 TEXT = make_tour.PAGE.read_text("utf-8")

@@ -3,8 +3,8 @@
 A table is a folder ``arena/NAME`` of a book, with a ``phenomenon.py``, a ``record.nc`` and a folder of theories. A
 theory is a file ``NAME.py`` with ``fit`` and ``predict``, there or in a folder of the user's own; the first line of its
 docstring says what it is. Beside theories lies ``registered.json``: of each theory the digests of its source, of the
-helpers that it imports and of the training part, the fitted numbers, and whether it came late: when any held-out value had been
-measured. A helper is a file of a folder of theories.
+helpers that it imports and of the training part, the fitted numbers, and whether it came late: when any held-out value
+had been measured. A helper is a file of a folder of theories.
 """
 
 import ast
