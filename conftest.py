@@ -10,9 +10,8 @@ import threading
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["ICLLAB_CONFIG"] = str(
-    Path(__file__).parent / "tests" / "none"
-)  # claims that a developer has added are no test's
+# Claims that a developer has added are no test's.
+os.environ["ICLLAB_CONFIG"] = str(Path(__file__).parent / "tests" / "none")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads spin beside XLA's
 # One thread for XLA as well: there are as many test processes as cores. And LAPACK of jaxlib 0.10 waits for threads of
 # the pool that it runs on: as many batches of matrices at once as there are threads wait for ever (docs/cluster.md).

@@ -2,8 +2,9 @@
 
     .venv/bin/python bench/power.py [--only TEXT] [--again]
 
-A family is a file of the book's ``planted/``: a docstring that says what is decided, ``STATISTIC``, ``FAMILY``,
-``AXIS``, ``STRENGTHS``, ``FALSE`` (strength -> verdicts that are false there), ``REPLICATES``, and
+A family is a file of the book's ``planted/``: a docstring that says what is decided, ``STATISTIC``, ``CLAIMS`` (those
+whose verdict or measurement uses it, in whose certificates the family stands), ``FAMILY``, ``AXIS``, ``STRENGTHS``,
+``FALSE`` (strength -> verdicts that are false there), ``REPLICATES``, and
 ``verdicts(strength, *, replicates, key)``. What is there already is kept, unless the family changed.
 """
 
@@ -24,7 +25,7 @@ from icllab.training import cache_compilations
 
 BOOK = Path(__file__).parents[1] / "book/src/iclbook"
 RECORDS = BOOK / "power"
-STATED = ("STATISTIC", "FAMILY", "AXIS", "STRENGTHS", "FALSE", "REPLICATES")
+STATED = ("STATISTIC", "CLAIMS", "FAMILY", "AXIS", "STRENGTHS", "FALSE", "REPLICATES")
 
 
 def families():
@@ -42,7 +43,12 @@ def stated(family):
     values = {name.lower(): getattr(family, name) for name in STATED}
     values["false"] = {repr(float(strength)): list(verdicts) for strength, verdicts in family.FALSE.items()}
     caption, *_ = str(family.__doc__).strip().splitlines()
-    return {"caption": caption, **values, "strengths": [float(strength) for strength in family.STRENGTHS]}
+    return {
+        "caption": caption,
+        **values,
+        "claims": list(family.CLAIMS),
+        "strengths": [float(x) for x in family.STRENGTHS],
+    }
 
 
 def verdicts(family, index, replicates):
@@ -70,11 +76,11 @@ def main():
     for name, path in families().items():
         record, family = RECORDS / f"{name}.json", load(path)
         kept = json.loads(record.read_text("utf-8")) if record.exists() else {}
-        same = all(kept.get(field) == value for field, value in stated(family).items())
-        if options.only in name and (options.again or not same):
-            found = measure(family)
-            write_atomically(record, (json.dumps(found, indent=1) + "\n").encode())
-            print(f"{name}: {found['verdicts']} at {found['strengths']}", flush=True)
+        changed = {field for field, value in stated(family).items() if kept.get(field) != value}
+        if options.only in name and (options.again or changed):
+            content = kept | stated(family) if changed == {"claims"} and not options.again else measure(family)
+            write_atomically(record, (json.dumps(content, indent=1) + "\n").encode())
+            print(f"{name}: {content['verdicts']} at {content['strengths']}", flush=True)
             jax.clear_caches()
 
 

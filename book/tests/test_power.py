@@ -1,19 +1,22 @@
 """Power tables: which families a claim's statistics have."""
 
+from icllab.lab import power
 from icllab.lab.power import false_alarms, power_of, tables
 
 
 def test_a_family_belongs_to_the_claim_whose_check_it_plants():
-    own = power_of("context_map/flag_token", set())
-    assert list(own) == ["flag_token"]
-    assert own["flag_token"]["claims_check"]
-    assert not power_of("context_map/simplest_model", {"iclbook.claims.context_map.flag_token.claim.check"})
+    families = power_of("context_map/flag_token")
+    assert {name: family["claims_check"] for name, family in families.items()} == {"flag_token": True, "near": False}
+    assert "flag_token" not in power_of("context_map/simplest_model", {"flag_token"})
 
 
-def test_a_shared_statistic_is_known_by_the_name_that_exports_it():
-    families = power_of("a/b", {"icllab.diagnostics.transitions", "icllab.lab.checks.agrees", "numpy.median"})
-    assert {name: family["claims_check"] for name, family in families.items()} == {"abrupt": False, "agrees": False}
-    assert not power_of("a/b", {"icllab.lab.checks", "icllab.lab.checks.disagrees", "icllab.theory.transitions"})
+def test_a_shared_statistic_belongs_to_the_claims_that_its_record_names(monkeypatch):
+    assert not power_of("a/b")
+    assert {name: x["claims_check"] for name, x in power_of("a/b", ["agrees", "nothing"]).items()} == {"agrees": False}
+    named = {name: {**record, "claims": ["a/b"] * (name == "rhat")} for name, record in tables().items()}
+    monkeypatch.setattr(power, "tables", lambda: named)
+    assert list(power_of("a/b")) == ["rhat"]
+    assert "claims" not in power_of("a/b")["rhat"]
 
 
 def test_false_alarms_are_those_of_the_worst_end():

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.stats import lognorm
+from scipy.stats import lognorm, norm
 
 from icllab.arena import Prediction, fit_log_linear, log_likelihood, predict_log_linear
-from icllab.arena.prediction import coverage, log_scores
+from icllab.arena.prediction import coverage, distances, log_scores
 from icllab.core.errors import InputError
 
 END = 3.0
@@ -92,3 +92,14 @@ def test_an_offset_is_no_coefficient():
 def test_what_is_no_distribution_is_refused(prediction):
     with pytest.raises(InputError, match="prediction: expected"):
         Prediction(*prediction).arrays(2)
+
+
+def test_a_distance_is_the_largest_difference_of_distribution_functions():
+    """Of a shift by d scales it is 2 Phi(d/2) - 1, and of two probabilities of never their difference."""
+    first = Prediction([1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 1e-3], [0.0, 0.0, 0.1, 0.0])
+    second = Prediction([1.2, 1.0, 1.0, 9.0], [0.5, 1.0, 0.5, 1e3], [0.0, 0.0, 0.35, 0.0])
+    z = np.sqrt(8 * np.log(2) / 3)  # where the densities of scales 1 and 2 are equal
+    apart = norm.cdf(-9.0 / 1e3 + 1.0 / 1e3)  # a step within a wide distribution
+    truth = [2 * norm.cdf(0.2) - 1, norm.cdf(z) - norm.cdf(z / 2), 0.25, 1 - apart]
+    np.testing.assert_allclose(distances(first, second, 4), truth, atol=1e-4)
+    np.testing.assert_allclose(distances(second, first, 4), truth, atol=1e-4)

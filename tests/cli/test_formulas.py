@@ -183,7 +183,8 @@ def test_axes_of_a_run_take_ranges_as_formulas_do():
 @pytest.mark.parametrize("name", formulas.listing())
 def test_every_parameter_of_every_formula_has_a_definition(name):
     formula = formulas.listing()[name]
-    for parameter, text in formulas.definitions(formula).items():
+    assert formula.definitions.keys() == formula.kinds.keys() >= formula.defaults.keys()
+    for parameter, text in formula.definitions.items():
         assert text.endswith("."), parameter
         assert not re.search(r"[\\{}]|``|:math:|:func:", text), text
         domain = (

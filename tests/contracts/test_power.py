@@ -1,5 +1,6 @@
 """Every planted family: it is recorded as it is now, gives at most 5 % false verdicts, and tells strengths apart."""
 
+import ast
 import importlib
 import json
 import sys
@@ -9,6 +10,9 @@ import jax
 import numpy as np
 import pytest
 from refusals import unchecked
+
+from icllab.core.files import source_text
+from icllab.lab import registry, source_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +48,46 @@ def test_a_family_is_recorded_as_it_is(power, name):
     np.testing.assert_array_equal(counts.sum(0), recorded["replicates"])
     assert len(set(stated["strengths"])) >= 5
     assert stated["replicates"] >= 100
+
+
+def names_used(claim):
+    """Dotted names that the files of a claim import, or read from what they import."""
+    names = set()
+    for file in source_files.source_files(claim).values():
+        tree, imported = ast.parse(source_text(file)), {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+                imported |= {alias.asname or alias.name: prefix + alias.name for alias in node.names}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
+                names.add(f"{imported[node.value.id]}.{node.attr}")
+        names |= set(imported.values())
+    return names
+
+
+def test_a_record_names_the_claims_that_use_its_statistic():
+    """By the place that exports it too, such as ``icllab.diagnostics.transitions``."""
+    used = {claim: names_used(claim) for claim in registry.claims()}
+    for name in NAMES:
+        module, _, attribute = record(name)["statistic"].rpartition(".")
+        places = [module.split(".")[:end] for end in range(1, module.count(".") + 2)]
+        exports = {".".join([*place, attribute]) for place in places}
+        own = [claim for claim in used if module == f"icllab.claims.{claim.replace('/', '.')}.claim"]
+        assert record(name)["claims"] == sorted(own or [claim for claim in used if exports & used[claim]]), name
+
+
+def test_a_list_of_claims_is_recorded_without_another_measurement(power, tmp_path, monkeypatch):
+    name = np.random.default_rng().choice(NAMES)
+    kept = {**record(name), "claims": ["another/claim"]}
+    (tmp_path / f"{name}.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(power, "RECORDS", tmp_path)
+    monkeypatch.setattr(power, "cache_compilations", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["power.py", "--only", name])
+    monkeypatch.setattr(power, "families", lambda: {name: ROOT / "bench" / "planted" / f"{name}.py"})
+    monkeypatch.setattr(power, "measure", lambda family: pytest.fail("measured"))
+    power.main()
+    assert json.loads((tmp_path / f"{name}.json").read_text()) == record(name)
 
 
 @each_family

@@ -1,5 +1,6 @@
 """The files that a certificate has digests of."""
 
+import numpy as np
 from faults.processes import CLAIM, CLAIMS
 
 from icllab.lab import source_files
@@ -18,12 +19,23 @@ def test_sources_are_the_files_that_the_verdict_rests_on(tmp_path):
     assert first == second != third
 
 
-def test_names_are_those_that_a_file_reads(tmp_path):
-    file = tmp_path / "claim.py"
-    file.write_text(
-        "import numpy as np\nimport icllab.theory\nfrom icllab.lab import checks as c\n"
-        "def f(x):\n    return c.agrees(np.linalg.norm(x)) or x.c.near\n"
-    )
-    names = source_files.names_used([file])
-    assert {"icllab.lab.checks", "icllab.lab.checks.agrees", "numpy.linalg.norm", "icllab.theory"} <= names
-    assert not any(name.endswith("near") for name in names)
+def test_a_shared_module_is_listed_where_the_text_of_a_file_names_it(tmp_path):
+    """Through other modules too; a function of the same name is not a module."""
+    name = f"_shared{np.random.default_rng().integers(1000)}"
+    files = {
+        "claim.py": f"from subject import {name}\nclaim = _other(1)\n",
+        "measure.py": "def _other(x):\n    return x\n",
+        "__init__.py": "",
+        f"../{name}.py": "import subject._deep as deep\n",
+        "../_deep.py": "X = 1\n",
+        "../_other.py": "X = 1\n",
+        "../unlisted.py": "from subject import _other\n",
+    }
+    folder = tmp_path / "subject" / "finding"
+    folder.mkdir(parents=True)
+    for file, text in files.items():
+        (folder / file).write_text(text)
+    sources = source_files.source_files("subject/finding", tmp_path)
+    finding = ["subject/finding/claim.py", "subject/finding/measure.py"]
+    assert list(sources) == sorted(["subject/_deep.py", f"subject/{name}.py", *finding])
+    assert all(tmp_path.resolve() / name == path for name, path in sources.items())

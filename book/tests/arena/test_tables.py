@@ -2,6 +2,8 @@
 
 import hashlib
 import importlib.util
+import json
+import sys
 from pathlib import Path
 
 import jax
@@ -33,24 +35,14 @@ def test_every_theory_has_a_score(table):
     assert sum(row.null for row in rows) == 3
 
 
-def test_helpers_are_the_files_that_theories_share():
-    """They were not digested at first, and an edit of them would have gone unnoticed."""
-    odds, rotated, nulls = (
-        hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in (
-            registry.folder("task_threshold") / "theories" / "_odds.py",
-            registry.folder("depth_error") / "theories" / "rotated_limit.py",
-            registry.NULLS / "__init__.py",
-        )
-    )
-    helpers = {f"{at}/{name}": x.helpers for at in registry.tables() for name, x in registry.theories(at).items()}
-    shared = {
-        f"task_threshold/{name}": [odds] for name in ("boundary", "free_energy", "pool_alone", "posterior", "race")
-    }
-    shared |= {f"{at}/{name}": [nulls] for at in registry.tables() for name in ("nearest_neighbour", "power_law")}
-    assert {name: files for name, files in helpers.items() if files} == shared | {
-        "depth_error/corrected_limit": [rotated]
-    }
+def test_registrations_of_a_table_are_those_of_when_it_was_measured():
+    """All values of the other tables had been published."""
+    for table in registry.tables():
+        file = registry.folder(table) / "theories" / "registered.json"
+        kept = registry.record(table).attrs.get("registered.json", "")
+        assert kept == hashlib.sha256(file.read_bytes()).hexdigest() * (table == "induction_head")
+        assert set(json.loads(file.read_text())) == set(registry.theories(table))
+        assert file.stat().st_size < 12_000
 
 
 def test_times_of_censored_training_are_its_end():
@@ -171,32 +163,73 @@ def test_theories_of_depth_state_their_errors():
     assert np.isclose(location(table, "equal_contractions", numbers, **at, **fixed), 2 * np.log(7 / 31))
 
 
-def test_held_out_cells_are_measured_only_after_registration(tmp_path):
+MEASURE = """
+import numpy as np
+
+def measure(cell, seeds):
+    return [(float(np.exp(2 + 1.5 * np.cos(0.8 * cell["x"]) + 0.3 * np.sin(seed))), False) for seed in seeds]
+"""
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """``bench/arena.py`` as a function of its arguments."""
     spec = importlib.util.spec_from_file_location("bench_arena", SCRIPT)
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-    table = planted.table(tmp_path / "planted")
-    assert len(bench.missing(table, False)) == 26
-    planted.measure(table, held_out=False)
-    assert bench.missing(table, False) == []
-    assert len(bench.missing(table, True)) == 14
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "cache_compilations", lambda: None)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["arena.py", *map(str, words)])
+        return module.main()
+
+    return run
+
+
+def test_held_out_cells_are_measured_only_after_registration(tmp_path, bench):
+    table, own = planted.table(tmp_path / "planted"), tmp_path / "mine"
+    few = planted.PHENOMENON.replace("range(1, 9)", "range(1, 4)").replace("held_out=14", "held_out=5")
+    (table / "phenomenon.py").write_text(few)
+    (table / "measure.py").write_text(MEASURE)
+    own.mkdir()
+    (own / "mine.py").write_text(planted.THEORY.format(name="x"))
+    assert bench(table, "--seconds", "-1") == 3
+    assert bench(table) == 0
+    assert np.isfinite(registry.record(table)["value"]).all("seed").sum() == 10
     with pytest.raises(InputError, match="--held-out: expected theories that are registered, these are not: along_x"):
-        bench.require_registered(table)
+        bench(table, "--held-out")
     registry.register(table)
-    bench.require_registered(table)
-    (table / "theories" / "along_y.py").write_text(planted.THEORY.format(name="y") + "# changed\n")
+    with pytest.raises(InputError, match=r"these are not: mine$"):
+        bench(table, "--held-out", "--theories", own)
+    registry.register(table, own)
+    (table / "theories" / "along_y.py").write_text(planted.THEORY.format(name="x"))
     with pytest.raises(InputError, match=r"these are not: along_y$"):
-        bench.require_registered(table)
+        bench(table, "--held-out", "--theories", own)
+    (table / "theories" / "along_y.py").write_text(planted.THEORY.format(name="y") + "# changed\n")
+    assert bench(table, "--held-out", "--theories", own) == 0
+    assert {(row.refused, row.late) for row in score_theories(table, own)} == {("", False)}
 
 
 @pytest.mark.parametrize("measured", [0, 1, 14])
 def test_a_theory_registered_after_one_held_out_cell_is_late(measured, tmp_path):
     table = planted.table(tmp_path / "planted")
     planted.measure(table, held_out=False)
-    planted.measure(table, held_out=True)
-    dataset = registry.record(table)
-    held_out = np.flatnonzero(registry.phenomenon(table).is_held_out)
-    dataset["value"].values[held_out[measured:]] = np.nan
+    dataset, held_out = registry.record(table), np.flatnonzero(registry.phenomenon(table).is_held_out)
+    dataset["value"].values[held_out[:measured]] = 2.0
     registry.save(table, dataset)
     registry.register(table)
-    assert {entry["late"] for entry in registry.registered(table).values()} == {measured > 0}
+    planted.measure(table, held_out=True)
+    assert {(row.refused, row.late) for row in score_theories(table)} == {("", measured > 0)}
+
+
+def test_theories_of_a_published_table_are_late(tmp_path):
+    table = planted.table(tmp_path / "planted", ("x",))
+    text = planted.PHENOMENON.replace("key=3", "key=3, published=True")
+    (table / "phenomenon.py").write_text(text)
+    planted.measure(table, held_out=False)
+    registry.register(table)
+    planted.measure(table, held_out=True)
+    assert {(row.refused, row.late) for row in score_theories(table)} == {("", True)}
+    (table / "theories" / "later.py").write_text(planted.THEORY.format(name="y"))
+    assert registry.register(table) == ["later"]
+    assert {(row.refused, row.late) for row in score_theories(table)} == {("", True)}

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from icllab.core.errors import InputError
-from icllab.lab import certificate, evidence, records, verification
+from icllab.lab import certificate, evidence, power, records, verification
 from icllab.lab.basis import basis_of
 
 RECORDED = "asymptotics/double_descent"
@@ -119,6 +119,19 @@ def test_a_certificate_of_version_03_agrees_and_one_of_another_generator_does_no
     assert verified(certificate.sealed(older)).exit_status == 0
     (line,) = verified(altered(whole, ("design", "generator"), "rbg")).differs
     assert line == "design/generator is 'rbg', computed: 'threefry2x32, partitionable'"
+
+
+def test_a_claim_from_elsewhere_has_the_shared_power_of_its_certificate_of_version_03(computed):
+    """Its files imported the statistics; of a shipped claim the records of the families name it."""
+    rhat = {"claims_check": False, **{name: power.tables()["rhat"][name] for name in power.tables()["rhat"]}}
+    del rhat["claims"]
+    stated = {**computed, "schema": certificate.OLDER, "claim": "a/b", "power": {"rhat": rhat, "flag_token": rhat}}
+    for conformance, families in (({}, {"rhat": rhat}), (None, computed["power"])):
+        _, older = certificate.as_stated(stated, {**computed, "claim": "a/b", "conformance": conformance})
+        assert older["power"] == families
+    for broken in (None, 1, "rhat"):
+        _, older = certificate.as_stated({**stated, "power": broken}, {**computed, "conformance": {}})
+        assert older["power"] == computed["power"]
 
 
 def test_twenty_edits_by_one_digit_are_found(whole, verified):

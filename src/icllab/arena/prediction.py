@@ -62,6 +62,14 @@ def distribution(prediction: Prediction, value: np.ndarray) -> np.ndarray:
     return (1 - q) * norm.cdf((np.log(value) - m) / s)
 
 
+def distances(first: Prediction, second: Prediction, cells: int) -> np.ndarray:
+    """Largest difference of the probabilities of at most any value, Kolmogorov's distance, [cell]."""
+    parts, standard = [prediction.arrays(cells) for prediction in (first, second)], np.linspace(-5.0, 5.0, 201)
+    at = np.concatenate([m + s * standard for m, s, _ in parts], axis=1)
+    below = [(1 - q) * norm.cdf((at - m) / s) for m, s, q in parts]
+    return np.abs(below[0] - below[1]).max(1)
+
+
 def coverage(prediction: Prediction, value: np.ndarray, censored: np.ndarray, level: float) -> np.ndarray:
     r"""Whether each value lies in the central interval of a probability, [cell, seed].
 

@@ -2,18 +2,19 @@
 
 A table is a folder ``arena/NAME`` of a book, with a ``phenomenon.py``, a ``record.nc`` and a folder of theories. A
 theory is a file ``NAME.py`` with ``fit`` and ``predict``, there or in a folder of the user's own; the first line of its
-docstring says what it is. Beside theories lies ``registered.json``: of each theory the digests of its source, of the
-helpers that it imports and of the training part, the fitted numbers, and whether it came late: when any held-out value
-had been measured. A helper is a file of a folder of theories.
+docstring says what it is. Beside theories lies ``registered.json``: of each theory the digest of the training part, the fitted
+numbers, and the distributions that it predicts at all cells. The record keeps the SHA-256 that this file had when the
+first held-out value was measured. Theories that are registered later stand in ``late.json``.
 """
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icllab.arena.phenomenon import Phenomenon
-from icllab.arena.prediction import Prediction, distribution
+from icllab.arena.prediction import Prediction, distances
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
-from icllab.core.files import disk_faults, read_object, source_text, write_atomically
+from icllab.core.files import DamagedFile, disk_faults, read_object, source_text, write_atomically
 from icllab.lab import registry as books
 from icllab.lab.records import data_digest
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     import xarray as xr
 
 NULLS = Path(__file__).with_name("nulls")
-SAME = 0.005  # of probability, of each value of the training part: how far a fit may be from the registered one
+SAME = 0.005  # of probability, at any value in any cell: how far a prediction may be from the registered one
+REGISTERED, LATE = "registered.json", "late.json"
+_FIELDS = ("train", "numbers", *Prediction._fields)
 _REMEDY = "restore it, or remove it and register again"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -57,22 +60,24 @@ class Theory:
     fit: Callable[["xr.Dataset"], Mapping[str, Any]]
     predict: Callable[[Mapping[str, Any], "xr.Dataset"], Prediction]
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the source."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
-    @property
-    def helpers(self) -> list[str]:
-        """SHA-256 of every file that it imports from a folder of theories, through such files too, in order."""
-        path = self.path.resolve()
-        folders = {path.parent, *((at / "theories").resolve() for at in tables().values())}
-        files, new = {path}, [path]
-        while new:
-            imports = {file for file in _imported(new.pop()) if file.parent in folders} - files
-            files |= imports
-            new += imports
-        return sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files - {path})
+@dataclass(frozen=True)
+class Registration:
+    """A theory as it was registered.
+
+    Attributes:
+        train: Digest of the training part.
+        numbers: Fitted numbers by name.
+        prediction: Distributions at all cells of the phenomenon; None in a file of version 0.3.
+        late: Whether held-out values could be known before.
+        altered: Whether its file is not the one whose digest the record keeps.
+    """
+
+    train: str
+    numbers: Mapping[str, Any]
+    prediction: Prediction | None
+    late: bool = False
+    altered: bool = False
 
 
 def tables() -> dict[str, Path]:
@@ -127,10 +132,19 @@ def record(table: str | Path) -> "xr.Dataset":
     return dataset
 
 
-def save(table: str | Path, dataset: "xr.Dataset") -> None:
-    """Write the record of a table, whole or not at all."""
+def save(table: str | Path, dataset: "xr.Dataset", own: str | Path | None = None) -> None:
+    """Write the record of a table, whole or not at all.
+
+    With the first held-out value the record keeps the SHA-256 of ``registered.json`` as it is then, and of the one in
+    the user's folder ``own``.
+    """
+    declared, before, kept = phenomenon(table), record(table), ""
+    if _is_held_out_measured(declared, before):
+        kept = before.attrs.get(REGISTERED, "")
+    elif _is_held_out_measured(declared, dataset):
+        kept = " ".join(_digest(at / REGISTERED) for at in _folders(table, own) if (at / REGISTERED).is_file())
     target = io.BytesIO()
-    dataset.to_netcdf(target, engine="h5netcdf")
+    dataset.assign_attrs({REGISTERED: kept}).to_netcdf(target, engine="h5netcdf")
     write_atomically(folder(table) / "record.nc", target.getvalue(), "the record is what it was")
 
 
@@ -148,17 +162,22 @@ def theories(table: str | Path, own: str | Path | None = None) -> dict[str, Theo
     return {path.stem: _theory(path, null=path in nulls) for path in [*paths, *nulls]}
 
 
-def registered(table: str | Path, own: str | Path | None = None) -> dict[str, dict[str, Any]]:
-    """Theory -> what is registered of it."""
-    entries: dict[str, dict[str, Any]] = {}
-    for path in [_register_file(folder(table) / "theories"), *([_register_file(Path(own))] if own else [])]:
+def registered(table: str | Path, own: str | Path | None = None) -> dict[str, list[Registration]]:
+    """Theory -> its registrations, the late one last."""
+    dataset, declared = record(table), phenomenon(table)
+    kept = dataset.attrs.get(REGISTERED, "").split()
+    entries: dict[str, list[Registration]] = {}
+    for path in [at / name for name in (REGISTERED, LATE) for at in _folders(table, own)]:
         if path.is_file():
-            entries |= read_object(path, _REMEDY)
+            late = declared.published or path.name == LATE
+            altered = not late and _is_held_out_measured(declared, dataset) and _digest(path) not in kept
+            for name, entry in read_object(path, _REMEDY).items():
+                entries.setdefault(name, []).append(_registration(path, name, entry, late, altered))
     return entries
 
 
 def register(table: str | Path, own: str | Path | None = None) -> list[str]:
-    """Fit and register every theory whose source, or training part, is not registered; their names.
+    """Fit and register every theory that agrees with no registration; their names.
 
     Theories of the user's folder are registered there, others beside those of the table.
 
@@ -166,54 +185,45 @@ def register(table: str | Path, own: str | Path | None = None) -> list[str]:
         CellsMissing: The training part is not measured.
         InputError: The theory of a file cannot be fitted.
     """
-    contenders, before, new = theories(table, own), registered(table, own), {}
-    declared = phenomenon(table)
-    train, held_out = declared.parts(record(table))
-    require_measured(table, train, "the training part")
-    digest = data_digest(train)
-    for theory in contenders.values():
-        entry = before.get(theory.name, {})
-        helpers = theory.helpers
-        if (entry.get("source"), entry.get("train"), entry.get("helpers", [])) != (theory.digest, digest, helpers):
-            new[theory] = {
-                "source": theory.digest,
-                "helpers": helpers,
-                "train": digest,
-                "late": declared.published or bool(np.isfinite(held_out["value"].values).any()),
-                "numbers": fitted(theory, train),
-            }
+    declared, dataset, before = phenomenon(table), record(table), registered(table, own)
+    require_measured(table, declared.parts(dataset)[0], "the training part")
+    new = {
+        theory: _computed(theory, declared, dataset)
+        for name, theory in theories(table, own).items()
+        if isinstance(agreement(theory, before.get(name, []), declared, dataset), str)
+    }
+    late = _is_held_out_measured(declared, dataset) and not declared.published
     for at in {_register_folder(table, theory, own) for theory in new}:
-        path = _register_file(at)
+        path = at / (LATE if late else REGISTERED)
         entries = read_object(path, _REMEDY) if path.is_file() else {}
-        entries |= {theory.name: entry for theory, entry in new.items() if _register_folder(table, theory, own) == at}
-        write_atomically(path, (json.dumps(dict(sorted(entries.items())), indent=1) + "\n").encode())
+        entries |= {
+            theory.name: _entry(new[theory], len(declared.cells))
+            for theory in new
+            if _register_folder(table, theory, own) == at
+        }
+        lines = [f" {json.dumps(name)}: {json.dumps(entry)}" for name, entry in sorted(entries.items())]
+        write_atomically(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     return [theory.name for theory in new]
 
 
-def refusal(theory: Theory, entry: Mapping[str, Any] | None, train: "xr.Dataset") -> str:
-    """Why a theory gets no score; empty if it gets one."""
-    if entry is None:
+def agreement(
+    theory: Theory, registrations: Sequence[Registration], declared: Phenomenon, dataset: "xr.Dataset"
+) -> Registration | str:
+    """The first registration with which a theory agrees, fitted as it is now; or why it gets no score."""
+    if not registrations:
         return "not registered"
-    if entry["source"] != theory.digest:
-        return "changed since it was registered"
-    if entry.get("helpers", []) != theory.helpers:
-        return "what it imports changed since it was registered"
-    if entry["train"] != data_digest(train):
-        return "registered with another training part"
-    numbers = fitted(theory, train), entry["numbers"]
-    after, before = (distribution(theory.predict(fit, train), train["value"].values) for fit in numbers)
-    return "" if np.abs(after - before).max() < SAME else "registered numbers are not those of the fit"
+    try:
+        present = _computed(theory, declared, dataset)
+        reasons = [_disagreement(theory, registration, present, dataset) for registration in registrations]
+    except InputError as error:
+        return str(error)
+    return registrations[reasons.index("")] if "" in reasons else reasons[-1]
 
 
 def fitted(theory: Theory, train: "xr.Dataset") -> dict[str, Any]:
     """The fitted numbers, or lists of them; raises InputError if they are not finite, or if the theory fails."""
-    try:
+    with _failures(theory):
         numbers = {str(name): np.asarray(value, float).tolist() for name, value in theory.fit(train).items()}
-        theory.predict(numbers, train).arrays(train.sizes["cell"])
-    except Exception as error:
-        raise InputError(
-            f"{theory.path}: expected numbers that predict, got {type(error).__name__}: {error}"
-        ) from error
     if not all(np.isfinite(value).all() for value in numbers.values()):
         raise expected(str(theory.path), "finite numbers", numbers)
     return numbers
@@ -226,35 +236,91 @@ def require_measured(table: str | Path, part: "xr.Dataset", words: str) -> None:
         raise CellsMissing(f"{table}: expected {words}, {missing} of {part.sizes['cell']} cells are not measured yet")
 
 
-def _imported(path: Path) -> list[Path]:
-    """The files of the modules that a file imports, wherever in it."""
-    names = []
-    for node in ast.walk(ast.parse(source_text(path), str(path))):
-        if isinstance(node, ast.Import):
-            names += [(0, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = [node.module] if node.module else []
-            names += [
-                (node.level, ".".join([*module, *more])) for more in ([], *([alias.name] for alias in node.names))
-            ]
-    files = [_module_file(path, level, name) for level, name in names if name]
-    return [file.resolve() for file in files if file is not None]
+def _computed(theory: Theory, declared: Phenomenon, dataset: "xr.Dataset") -> Registration:
+    """The registration of a theory as it is now, whose numbers are fitted to the training part."""
+    train, _ = declared.parts(dataset)
+    numbers = fitted(theory, train)
+    return Registration(data_digest(train), numbers, _predicted(theory, numbers, dataset))
 
 
-def _module_file(path: Path, level: int, name: str) -> Path | None:
-    """The file of a module that ``path`` imports by name, ``level`` dots before it; None if it has no file."""
-    if level:
-        file = path.parents[level - 1].joinpath(*name.split(".")).with_suffix(".py")
-        return file if file.is_file() else None
+def _disagreement(theory: Theory, old: Registration, new: Registration, dataset: "xr.Dataset") -> str:
+    """Why a theory whose registration would be ``new`` gets no score by ``old``; empty if it gets one."""
+    cells = dataset.sizes["cell"]
+    if old.prediction is None or new.prediction is None:
+        return "registered by its source, as in version 0.3: register it again"
+    if old.train != new.train:
+        return "registered with another training part"
+    if distances(old.prediction, new.prediction, cells).max() >= SAME:
+        return "predicts otherwise than it was registered"
+    same_names = set(old.numbers) == set(new.numbers)  # a theory may have renamed its numbers
+    if same_names and distances(old.prediction, _predicted(theory, old.numbers, dataset), cells).max() >= SAME:
+        return "registered numbers are not those of the fit"
+    return f"{REGISTERED} is another than when held-out values were measured: {_REMEDY}" if old.altered else ""
+
+
+def _predicted(theory: Theory, numbers: Mapping[str, Any], dataset: "xr.Dataset") -> Prediction:
+    """Distributions at all cells; a theory does not see their values."""
+    with _failures(theory):
+        prediction = Prediction(*theory.predict(numbers, dataset.drop_vars(["value", "censored"])))
+        prediction.arrays(dataset.sizes["cell"])
+    return prediction
+
+
+@contextlib.contextmanager
+def _failures(theory: Theory) -> Iterator[None]:
+    """Turn any exception of a theory into one line that names its file."""
     try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # a name in a module, which is no module itself
-        return None
-    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+        yield
+    except Exception as error:
+        raise InputError(
+            f"{theory.path}: expected numbers that predict, got {type(error).__name__}: {error}"
+        ) from error
 
 
-def _register_file(at: Path) -> Path:
-    return at / "registered.json"
+def _registration(path: Path, name: str, entry: Any, late: bool, altered: bool) -> Registration:
+    """An entry of a file of registrations."""
+    fields = set(entry) if isinstance(entry, dict) else set()
+    if {"source", "train", "numbers"} <= fields and not fields & set(Prediction._fields):
+        return Registration(entry["train"], entry["numbers"], None, late, altered)
+    if fields != set(_FIELDS) or not isinstance(entry["numbers"], dict):
+        raise DamagedFile(f"{path}: {name}: expected {', '.join(_FIELDS)}, got {str(entry)[:80]!r}; {_REMEDY}")
+    return Registration(
+        entry["train"], entry["numbers"], Prediction(*map(entry.get, Prediction._fields)), late, altered
+    )
+
+
+def _entry(registration: Registration, cells: int) -> dict[str, Any]:
+    """A registration as JSON has it: eight digits of a distribution, and one number where those of all cells are equal.
+
+    A location keeps all digits beside a scale that is much smaller; of ``never`` the difference from one is rounded.
+    """
+    assert registration.prediction is not None
+    m, s, q = (part[:, 0] for part in registration.prediction.arrays(cells))
+    location = np.where(s > 1e-3 * np.abs(m), _rounded(m), m)
+    never = np.where(q > 0.5, 1 - _rounded(1 - q), _rounded(q))
+    columns = {
+        name: column.tolist() for name, column in zip(Prediction._fields, (location, _rounded(s), never), strict=True)
+    }
+    single = {name: column[0] if len(set(column)) == 1 else column for name, column in columns.items()}
+    return {"train": registration.train, "numbers": registration.numbers, **single}
+
+
+def _rounded(numbers: np.ndarray) -> np.ndarray:
+    return np.array([float(f"{number:.8g}") for number in numbers])
+
+
+def _is_held_out_measured(declared: Phenomenon, dataset: "xr.Dataset") -> bool:
+    """True if any held-out value is measured."""
+    return bool(np.isfinite(declared.parts(dataset)[1]["value"].values).any())
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a text file, whatever ends its lines."""
+    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+
+
+def _folders(table: str | Path, own: str | Path | None) -> list[Path]:
+    return [folder(table) / "theories", *([Path(own)] if own is not None else [])]
 
 
 def _register_folder(table: str | Path, theory: Theory, own: str | Path | None) -> Path:

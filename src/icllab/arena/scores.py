@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from icllab.arena import registry
-from icllab.arena.prediction import coverage, log_scores
+from icllab.arena.prediction import Prediction, coverage, log_scores
 
 LEVELS = (0.5, 0.9)  # probabilities of central intervals
 CONFIDENCE = 0.95  # that a difference from a null theory is positive, one-sided
@@ -56,21 +56,22 @@ def score_theories(table: str | Path, own: str | Path | None = None) -> list[Sco
     """
     dataset = registry.record(table)
     registry.require_measured(table, dataset, "all cells")
-    train, held_out = registry.phenomenon(table).parts(dataset)
+    declared = registry.phenomenon(table)
+    cells, (_, held_out) = len(declared.cells), declared.parts(dataset)
     value, censored = held_out["value"].values, held_out["censored"].values.astype(bool)
-    conditions = held_out.drop_vars(["value", "censored"])
-    entries, rows, by_cell = registry.registered(table, own), {}, {}
+    registrations, rows, by_cell = registry.registered(table, own), {}, {}
     for name, theory in registry.theories(table, own).items():
-        entry = entries.get(name)
-        if refused := registry.refusal(theory, entry, train):
-            rows[name] = {"title": theory.title, "null": theory.null, "refused": refused}
+        rows[name] = {"title": theory.title, "null": theory.null}
+        registration = registry.agreement(theory, registrations.get(name, []), declared, dataset)
+        if isinstance(registration, str):
+            rows[name] |= {"refused": registration}
             continue
-        assert entry is not None
-        prediction = theory.predict(entry["numbers"], conditions)
+        assert registration.prediction is not None
+        prediction = Prediction(*(part[declared.is_held_out, 0] for part in registration.prediction.arrays(cells)))
         by_cell[name] = log_scores(prediction, value, censored).mean(1)
         within = {level: _mean(coverage(prediction, value, censored, level).mean(1)) for level in LEVELS}
-        rows[name] = {"title": theory.title, "null": theory.null, "late": entry["late"]}
-        rows[name] |= {"numbers": entry["numbers"], "log_score": _mean(by_cell[name]), "coverage": within}
+        rows[name] |= {"late": registration.late, "numbers": registration.numbers}
+        rows[name] |= {"log_score": _mean(by_cell[name]), "coverage": within}
     nulls = {name: terms for name, terms in by_cell.items() if rows[name]["null"]}
     for name, terms in by_cell.items():
         rows[name] |= compared(terms, {null: row for null, row in nulls.items() if null != name})

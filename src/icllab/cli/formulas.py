@@ -1,46 +1,25 @@
-"""``icl theory``: the closed forms of ``icllab.theory``, listed from their source and asked on a grid."""
+"""``icl theory``: the closed forms of ``icllab.theory``, listed and asked on a grid."""
 
-import ast
 import difflib
 import functools
 import importlib
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import icllab
 from icllab.cli.reports import Report, typeset
 from icllab.core.errors import InputError, expected, require_known, unknown
+from icllab.core.files import read_object
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# What stands at a parameter -> what is asked for. A spectrum is a list that is one value; a phase is a list of loss,
-# learning coefficient, multiplicity, constant.
-_KINDS = {
-    **dict.fromkeys(("Numbers", "ArrayLike", "float"), "number"),
-    **dict.fromkeys(("Sequence[int]", "Sequence[float]", "Sequence[float] | None"), "list"),
-    **dict.fromkeys(("Sequence[float] | np.ndarray", "npt.ArrayLike", "npt.ArrayLike | None"), "list"),
-    **{"Covariance": "spectrum", "int": "count", "bool": "flag", "Phase": "phase"},
-}
-_POINTWISE = {"count", "flag", "list", "phase"}  # they do not broadcast
-_MATRICES = ("matrices", "preconditioner")  # what no list of numbers can be
-_ANSWERS = (
-    "float",
-    "Number",
-    "Array",
-    "Estimate",
-    "LearningCoefficient",
-    "Steps",
-    "Search",
-    "Optimum",
-    "Flow",
-    "Levels",
-)
+TABLE = Path(__file__).with_name("formulas.json")
+"""What ``docs/make_formulas.py`` writes: nothing of the theory is imported to list it."""
+POINTWISE = {"count", "flag", "list", "phase"}  # kinds that do not broadcast
 # How a value of a kind is typed, where that is not a number.
 _HOW = {
     "number": "",
@@ -50,8 +29,6 @@ _HOW = {
     "spectrum": "Typed as a list of eigenvalues 1,2,4.",
     "phase": "Typed as a list loss,coefficient[,multiplicity[,constant]].",
 }
-_SIGNS = {"ge": " >= ", "le": " <= ", "to": " -> ", "dots": "...", "infty": "inf", "ell": "l", "sqrt": "sqrt"}
-_ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _MOST_ROWS = 1_000_000
 
 
@@ -63,21 +40,21 @@ class Formula:
         module: Its module in ``icllab.theory``, and ``function`` its name there.
         kinds: Parameter -> ``number``, ``spectrum``, ``count``, ``flag``, ``list`` or ``phase``.
         defaults: Parameter -> default, as it is written.
+        definitions: Parameter -> what its docstring says of it.
         summary: The first sentence of its docstring.
-        docstring: All of it.
     """
 
     module: str
     function: str
     kinds: Mapping[str, str]
     defaults: Mapping[str, str]
+    definitions: Mapping[str, str]
     summary: str
-    docstring: str
 
     @property
     def pointwise(self) -> bool:
         """Whether every point of a grid is asked for itself: a parameter does not broadcast."""
-        return not _POINTWISE.isdisjoint(self.kinds.values())
+        return not POINTWISE.isdisjoint(self.kinds.values())
 
     def whole(self, parameter: str) -> bool:
         """Whether a list is one value of the parameter, which is not swept."""
@@ -98,31 +75,16 @@ class Formula:
 
 @functools.cache
 def listing() -> dict[str, Formula]:
-    """Every formula by name. The sources are parsed, not imported."""
-    return {
-        formula.name: formula
-        for path in sorted(Path(icllab.__file__).with_name("theory").glob("[a-z]*.py"))
-        for node in ast.parse(path.read_bytes()).body
-        if (formula := _formula(path.stem, node)) is not None
-    }
-
-
-def _formula(module: str, node: ast.stmt) -> Formula | None:
-    if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
-        return None
-    a = node.args
-    annotations = {p.arg: ast.unparse(p.annotation) if p.annotation else "" for p in [*a.args, *a.kwonlyargs]}
-    if a.posonlyargs or a.vararg or a.kwarg or not annotations or not _KINDS.keys() >= set(annotations.values()):
-        return None
-    pairs = zip(a.args[len(a.args) - len(a.defaults) :], a.defaults, strict=True)
-    defaults = {p.arg: ast.unparse(d) for p, d in [*pairs, *zip(a.kwonlyargs, a.kw_defaults, strict=True)] if d}
-    docstring = ast.get_docstring(node) or ""
-    summary = _readable(docstring.partition("\n\n")[0])
-    kinds = {name: _KINDS[annotation] for name, annotation in annotations.items()}
-    formula = Formula(module, node.name, kinds, defaults, summary, docstring)
-    answer = ast.unparse(node.returns) if node.returns else ""
-    numeric = answer in _ANSWERS if formula.pointwise else "number" in kinds.values()
-    return formula if numeric and kinds.keys().isdisjoint(_MATRICES) else None
+    """Every formula by name."""
+    formulas = {}
+    for name, row in read_object(TABLE, "install icl-lab again").items():
+        module, function = name.split(".")
+        kinds, defaults, definitions = (
+            {p: fields[field] for p, fields in row["parameters"].items() if field in fields}
+            for field in ("kind", "default", "definition")
+        )
+        formulas[name] = Formula(module, function, kinds, defaults, definitions, row["summary"])
+    return formulas
 
 
 def overview() -> Report:
@@ -141,7 +103,7 @@ def overview() -> Report:
 def explain(name: str) -> Report:
     """What a formula is, and what each of its parameters is: definition, domain, default."""
     formula = _formula_named(name)
-    defined = definitions(formula)
+    defined = formula.definitions
     rows = {p: f"{defined[p]} {_HOW[kind]}".strip() for p, kind in formula.kinds.items()}
     rows |= {p: f"{rows[p]} Default: {value}." for p, value in formula.defaults.items() if value != "None"}
     usage = f"icl theory {formula.usage}"
@@ -161,27 +123,6 @@ def explain(name: str) -> Report:
         console.print(table)
 
     return Report(data, plain)
-
-
-def definitions(formula: Formula) -> dict[str, str]:
-    """Parameter -> what its docstring says of it, or that of the formula whose arguments they are said to be."""
-    block = re.search(r"^Args:\n((?:    .*\n?)+)", formula.docstring, re.MULTILINE)
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", block[1], re.MULTILINE) if block else []
-    texts = {name: _readable(text) for name, text in entries}
-    if reference := re.search(
-        r"rguments\b[^.]* are those of\s+:func:`(?:icllab\.theory\.)?([\w.]+)`", formula.docstring
-    ):
-        name = reference[1] if "." in reference[1] else f"{formula.module}.{reference[1]}"
-        texts = definitions(listing()[name]) | texts
-    return {parameter: texts.get(parameter, "") for parameter in formula.kinds}
-
-
-def _readable(text: str) -> str:
-    """A docstring's text without markup."""
-    text = _ROLE.sub(r"\1", text).replace("``", "")
-    for command, sign in _SIGNS.items():
-        text = re.sub(rf"\\{command}(?![a-zA-Z])", sign, text)
-    return " ".join(re.sub(r"\\(?:mathcal|mathrm|[,;!])\s?|[{}\\]", "", text).split())
 
 
 def _formula_named(name: str) -> Formula:

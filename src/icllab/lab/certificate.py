@@ -81,7 +81,7 @@ def assemble(basis: Basis) -> dict[str, Any]:
         "conformance": _conformance(basis) if basis.elsewhere else None,
         "findings": grounds.findings,
         "controls": grounds.controls,
-        "power": power.power_of(basis.name, source_files.names_used(files.values())),
+        "power": power.power_of(basis.name),
         "design": grounds.design,
         "measurement": grounds.measurement,
         "digests": {"data": grounds.data, "sources": source_files.digests(files)},
@@ -127,7 +127,8 @@ def headline(content: Mapping[str, Any]) -> tuple[str, int]:
 def as_stated(content: Mapping[str, Any], computed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fit the computed content to the schema of a certificate.
 
-    In one of version 0.3 a control falsifies every finding whose name fails under it.
+    In one of version 0.3 a control falsifies every finding whose name fails under it, and a claim from elsewhere has
+    the power of the shared statistics that its files imported.
     """
     settings = {name: value for name, value in completed({}).items() if name in ("generator", "matmul_precision")}
     if isinstance(design := content.get("design"), Mapping):
@@ -140,6 +141,8 @@ def as_stated(content: Mapping[str, Any], computed: dict[str, Any]) -> tuple[dic
         for id, row in computed["findings"].items()
     }
     older = {name: value for name, value in computed.items() if name not in ("faults", "conformance")}
+    if computed["conformance"] is not None and isinstance(families := content.get("power"), Mapping):
+        older["power"] = power.power_of(computed["claim"], families)
     return dict(content), older | {"schema": OLDER, "findings": findings}
 
 

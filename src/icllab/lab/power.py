@@ -4,13 +4,13 @@
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from icllab.core.files import read_object
 from icllab.lab import registry
 
-_FIELDS = ("caption", "statistic", "axis", "strengths", "false", "replicates", "verdicts")
+_FIELDS = ("caption", "claims", "statistic", "axis", "strengths", "false", "replicates", "verdicts")
 
 
 @functools.cache
@@ -21,22 +21,20 @@ def tables() -> dict[str, dict[str, Any]]:
     return {name: {field: record[field] for field in _FIELDS} for name, record in records.items()}
 
 
-def power_of(claim: str, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Families of a claim's own check, and of the shared statistics among ``names``; ``claims_check`` tells which.
+def power_of(claim: str, stated: Container[str] = ()) -> dict[str, dict[str, Any]]:
+    """Families whose record names a claim; ``claims_check`` is true of a family that is planted into its own check.
 
-    A name may be the place from which a subpackage exports the statistic: ``icllab.diagnostics.transitions``.
+    Args:
+        claim: ``subject/finding``.
+        stated: Names of families of shared statistics that a certificate of version 0.3 has besides.
     """
-    module = f"iclbook.claims.{claim.replace('/', '.')}."
-    exports = [name.rpartition(".") for name in names]
+    own = f".claims.{claim.replace('/', '.')}."
     families = {}
     for name, record in tables().items():
-        statistic = record["statistic"]
-        claims_check = statistic.startswith(module)
-        shared = not statistic.startswith("iclbook.claims.") and any(
-            statistic.startswith(f"{package}.") and statistic.endswith(f".{last}") for package, _, last in exports
-        )
-        if claims_check or shared:
-            families[name] = {"claims_check": claims_check, **record}
+        shared = ".claims." not in record["statistic"]
+        if claim in record["claims"] or (shared and name in stated):
+            fields = {field: value for field, value in record.items() if field != "claims"}
+            families[name] = {"claims_check": own in record["statistic"], **fields}
     return families
 
 

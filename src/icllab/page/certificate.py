@@ -28,7 +28,7 @@ _WIDTH, _HEIGHT, _LETTER = 544.0, 735.0, 0.57
 """Points of a Letter page inside its margins; width of a letter over the size. A4 is higher and hardly narrower."""
 _SHOWN = 16
 NO_POWER = (
-    "No planted power is recorded with the package for this claim's check or a statistic that it uses. "
+    "No planted family is recorded for this claim's check, or names this claim as one that uses its statistic. "
     "The controls show that it can fail."
 )
 

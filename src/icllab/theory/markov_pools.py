@@ -9,7 +9,7 @@ number of states and in time :math:`O(n^2)`. Without any prediction the loss is 
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import Array, Number, plain, read
 
-Chains = npt.ArrayLike  # transitions [..., S, S]
+Chains = Annotated[npt.ArrayLike, "transitions [..., S, S]"]
 
 
 class Levels(NamedTuple):

@@ -13,7 +13,7 @@ semidefinite, or of another dimension than the others, raises an ``InputError``,
 positive integer and a negative noise.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import Array, Number, plain, read
 
-Covariance = npt.ArrayLike | None  # a vector (diagonal) or a symmetric matrix; None: the identity
+Covariance = Annotated[npt.ArrayLike | None, "eigenvalues"]  # or a symmetric matrix; None: the identity
 
 
 class Optimum(NamedTuple):

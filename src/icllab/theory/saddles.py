@@ -15,7 +15,7 @@ Time is that of gradient flow on L: k steps of gradient descent at a small rate 
 the query's own label is noisy, :math:`\rho` is to be added to every error.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from icllab.core.errors import IclError, expected, require_integer
 from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import Array, Number, Numbers, plain, read
 
-Heads = npt.ArrayLike  # arrays with a leading axis of heads
+Heads = Annotated[npt.ArrayLike, "arrays with a leading axis of heads"]
 
 _FRACTION = Domain(above=0, below=1)
 _SATURATES = 0.2  # of a head's last size: below it the gradient is that of the plateau, to (0.2)^3

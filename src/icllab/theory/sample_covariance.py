@@ -12,7 +12,7 @@ formulas take the spectrum at hand, of any dimension; nothing is a limit over th
 non-negative terms.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import Array, Floats, Number, Numbers, plain, read
 from icllab.theory.wishart import climbed, least_terms, positive_root
 
-Covariance = Numbers  # a number (isotropic), a vector (diagonal) or a symmetric matrix
+Covariance = Annotated[Numbers, "eigenvalues"]  # a number (isotropic), a vector (diagonal) or a symmetric matrix
 
 
 @np.errstate(all="ignore")

@@ -9,6 +9,7 @@ from iclbook.claims.context_map.a_context_is_partly_a_step import claim
 from icllab.lab.checks import Outcome
 
 STATISTIC = "iclbook.claims.context_map.a_context_is_partly_a_step.claim.check"
+CLAIMS = ("context_map/a_context_is_partly_a_step",)
 FAMILY = (
     "Answers v(x).(w + u_c) of 256 random features; u_c has a cosine with the step on the context's examples, and the "
     "rest of it is orthogonal to the step; ten networks, three contexts, six other contexts."

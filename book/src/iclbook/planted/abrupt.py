@@ -7,6 +7,24 @@ import xarray as xr
 from icllab.diagnostics.curves.transition_times import transitions
 
 STATISTIC = "icllab.diagnostics.curves.transition_times.transitions"
+CLAIMS = (
+    "induction/abrupt_learning",
+    "induction/copying_in_context",
+    "induction/equal_labels_abolish",
+    "induction/exponentials_or_products",
+    "induction/initial_weights",
+    "induction/needs_two_layers",
+    "induction/no_softmax_no_cliff",
+    "induction/what_must_go_right",
+    "induction/what_the_curriculum_does",
+    "routing/compositions",
+    "routing/daughters_in_the_whole",
+    "routing/interactions",
+    "routing/one_by_one",
+    "routing/one_daughter",
+    "routing/peaks_in_networks",
+    "routing/recognised_in_weights",
+)
 FAMILY = (
     "Losses exp(-log 2 (t/T)^b) of 100 records from t = 20 to 2000 with T between 300 and 600, and noise of 5 % of the "
     "fall: b = 1 is an exponential, b below 1 a stretched one, and b = 8 almost a jump."

@@ -7,6 +7,7 @@ import xarray as xr
 from iclbook.claims.induction.four_strategies import claim
 
 STATISTIC = "iclbook.claims.induction.four_strategies.claim.check"
+CLAIMS = ("induction/four_strategies",)
 FAMILY = (
     "Weights of what eight networks memorise of 4, 16 and 128 chains, on a line in the logarithm of the pool that "
     "crosses a half at a boundary, with the scatter of networks as measured: 0.05, 0.15 and 0.05."

@@ -9,6 +9,7 @@ from icllab.diagnostics.causality import forbidden_positions
 from icllab.tasks import LinearRegression
 
 STATISTIC = "icllab.diagnostics.causality.forbidden_positions"
+CLAIMS = ()
 FAMILY = (
     "One plus a step of gradient descent on 20 examples in 4 dimensions, plus a share of the target; a third of the "
     "replicates take a cumulative sum of the gradients, a third a matrix, and a third all examples minus the later "

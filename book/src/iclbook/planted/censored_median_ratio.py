@@ -7,6 +7,11 @@ import xarray as xr
 from icllab.lab import checks, intervals
 
 STATISTIC = "icllab.lab.intervals.median"
+CLAIMS = (
+    "descent/functional_gd",
+    "induction/equal_labels_abolish",
+    "induction/ladder",
+)
 FAMILY = "Two groups of 32 log-normal times of spread .55, with medians 4000 and 4000 r, all censored at 14 000."
 AXIS = "ratio of the medians $r$"
 STRENGTHS = (0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 100.0)

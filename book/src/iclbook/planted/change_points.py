@@ -7,6 +7,10 @@ import xarray as xr
 from icllab.diagnostics.curves.breakpoints import change_points
 
 STATISTIC = "icllab.diagnostics.curves.breakpoints.change_points"
+CLAIMS = (
+    "singular/llc_along_training",
+    "singular/toy_superposition",
+)
 FAMILY = (
     "Smooth falls (a power law, an exponential, a line in log t; noise of neighbouring records with correlation 0, .5 "
     "or .7), 40 records over three decades, and a drop of so many standard deviations of the noise at t = 300."

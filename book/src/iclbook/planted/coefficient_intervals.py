@@ -10,6 +10,7 @@ from icllab.diagnostics.singular.limits import DECADES, POINTS, POPULATIONS, RAR
 from icllab.diagnostics.singular.minimum_geometry import SURE, Geometry
 
 STATISTIC = "icllab.diagnostics.singular.extrapolation.extrapolated"
+CLAIMS = ()
 FAMILY = (
     "Exact curves of two and a half decades up to n / log n with noise: quadratics of three to twelve curvatures over "
     "three decades and flat directions, crossings of two or three powers (m = 1, 2, 3), alone or beside quadratics, "

@@ -10,6 +10,7 @@ from icllab.diagnostics.singular.limits import DECADES, POINTS, POPULATIONS, RAR
 from icllab.diagnostics.singular.minimum_geometry import UNSURE, Geometry
 
 STATISTIC = "icllab.diagnostics.singular.extrapolation.extrapolated"
+CLAIMS = ()
 FAMILY = (
     "Two squares, of curvatures from 0.3 to 3, and four flat directions at n = 1e4; the slope of the free energy has "
     "beside theirs a part that falls to zero, in a line, over the two and a half decades."

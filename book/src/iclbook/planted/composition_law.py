@@ -9,6 +9,11 @@ import jax.numpy as jnp
 FAST_WEIGHTS = runpy.run_path(str(Path(__file__).with_name("fast_weight_law.py")))
 
 STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
+CLAIMS = (
+    "context_map/exact_family",
+    "context_map/simplest_model",
+    "context_map/switches_on",
+)
 FAMILY = (
     "y = x.(b + B A h_c + eps sin(7 A h_c)), h_c the sum of y x over a context of four examples, d = 4: weights have "
     "every effect and its changes. Twelve contexts, 32 queries to fit and 32 held out."

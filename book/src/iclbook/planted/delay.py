@@ -7,6 +7,17 @@ import xarray as xr
 from icllab.diagnostics.curves.survival import delay
 
 STATISTIC = "icllab.diagnostics.curves.survival.delay"
+CLAIMS = (
+    "induction/abrupt_learning",
+    "induction/copying_in_context",
+    "induction/equal_labels_abolish",
+    "induction/exponentials_or_products",
+    "induction/initial_weights",
+    "induction/needs_two_layers",
+    "induction/no_softmax_no_cliff",
+    "induction/what_must_go_right",
+    "induction/what_the_curriculum_does",
+)
 FAMILY = (
     "Two groups of four runs with log-normal times of spread 0.3, those of the second so many spreads later; runs end "
     "at 2.5 times the first median. The verdict is that of the exact p-value at 5 %."

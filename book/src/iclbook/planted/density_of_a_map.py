@@ -6,6 +6,7 @@ import numpy as np
 from icllab.diagnostics.singular.pushed_density import density_exponent
 
 STATISTIC = "icllab.diagnostics.singular.pushed_density.density_exponent"
+CLAIMS = ()
 FAMILY = (
     "Distances of 16 times 65 536 draws from a point of the plane; the density there is a power, and normal far away."
 )

@@ -9,6 +9,10 @@ import xarray as xr
 from icllab.diagnostics.curves import detection
 
 STATISTIC = "icllab.diagnostics.curves.detection.alarms"
+CLAIMS = (
+    "routing/blind_detection",
+    "routing/blind_in_networks",
+)
 FAMILY = (
     "Mean losses of 800 examples a record, half the squared noise of four outputs, to which a context of frequency p "
     "adds 1/2 an example from the 20th of 48 records on, until it is learned; 400 runs without it set the threshold."

@@ -12,6 +12,11 @@ from icllab.diagnostics.contexts.verdicts import law
 from icllab.tasks import LinearRegression
 
 STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
+CLAIMS = (
+    "context_map/exact_family",
+    "context_map/simplest_model",
+    "context_map/switches_on",
+)
 FAMILY = (
     "y = x.(b + B A h_c) + eps tanh(x_1 x_2) (1.A h_c), h_c the sum of y x over a context of four examples, d = 4, "
     "twelve contexts, 32 queries to fit and 32 held out."

@@ -8,6 +8,7 @@ from iclbook.claims.context_map.flag_token import claim
 from icllab.lab.checks import Outcome
 
 STATISTIC = "iclbook.claims.context_map.flag_token.claim.check"
+CLAIMS = ("context_map/flag_token",)
 FAMILY = (
     "Norms of 32 networks, in which the flag costs a given multiple of a target of equal effect; networks scatter by a "
     "quarter in what is across the task, and fits by a tenth."

@@ -7,6 +7,19 @@ import xarray as xr
 from icllab.lab import checks, intervals
 
 STATISTIC = "icllab.lab.intervals.fraction"
+CLAIMS = (
+    "induction/abrupt_learning",
+    "induction/bimodal_at_the_threshold",
+    "induction/copying_in_context",
+    "induction/equal_labels_abolish",
+    "induction/exponentials_or_products",
+    "induction/initial_weights",
+    "induction/no_softmax_no_cliff",
+    "induction/plateaus_are_ngrams",
+    "induction/race_of_memorising",
+    "induction/two_of_nine",
+    "singular/llc_along_training",
+)
 FAMILY = "24 independent members, each of which has the property with a probability p; asked is whether p exceeds 1/2."
 AXIS = "probability $p$"
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)

@@ -8,6 +8,7 @@ from iclbook.claims.routing.compositions import claim
 from icllab.lab.checks import Outcome
 
 STATISTIC = "iclbook.claims.routing.compositions.claim.helped"
+CLAIMS = ("routing/compositions",)
 FAMILY = (
     "Times of two late compositions in 12 networks, that scatter by a factor of 1.2 and are censored at the last step; "
     "where the parts are asked they are multiplied by a ratio."

@@ -11,6 +11,10 @@ from icllab.diagnostics.identification.verdicts import MANY, NONE, UNDECIDED
 from icllab.tasks import LinearRegression
 
 STATISTIC = "icllab.diagnostics.identification.comparison.identify"
+CLAIMS = (
+    "descent/components_one_by_one",
+    "descent/which_algorithm",
+)
 FAMILY = (
     "Answers (1 - s) ridge + s gradient descent, one step of rate one half, to 8 examples in 4 dimensions; 512 "
     "prompts, and 256 to fit the rate. At s = 0.128 ridge leaves 1.0 % of the variance unexplained, which is "

@@ -9,6 +9,11 @@ import jax.numpy as jnp
 FAST_WEIGHTS = runpy.run_path(str(Path(__file__).with_name("fast_weight_law.py")))
 
 STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
+CLAIMS = (
+    "context_map/exact_family",
+    "context_map/simplest_model",
+    "context_map/switches_on",
+)
 FAMILY = (
     "y = x.b + sum_j y_j phi(s_j), s_j = x.B A x_j the scores of a context of four examples and phi(s) = "
     "(exp(eps s) - 1) / eps: linear attention beside a direct term for eps = 0, whose map is b + B A h_c; exponential "

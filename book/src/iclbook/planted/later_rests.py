@@ -7,6 +7,7 @@ import xarray as xr
 from iclbook.claims.descent.softmax_saddles import claim
 
 STATISTIC = "iclbook.claims.descent.softmax_saddles.claim.check"
+CLAIMS = ("descent/softmax_saddles",)
 FAMILY = (
     "Eight pairs of networks whose time from the first drop to the third is longer by a ratio from a quarter of the "
     "start, and scatters by a factor of 1.45 about it, as measured; 4, the inverse of the start, is linear attention."

@@ -11,6 +11,7 @@ from icllab.diagnostics.contexts.verdicts import learned
 FAST_WEIGHTS = runpy.run_path(str(Path(__file__).with_name("fast_weight_law.py")))
 
 STATISTIC = "icllab.diagnostics.contexts.verdicts.learned"
+CLAIMS = ()
 FAMILY = "The family of fast weights: eps = 0.01 in the trained model, from 0 to 10 in the untrained one."
 AXIS = r"share of what weights cannot have without training, $\epsilon$"
 STRENGTHS = FAST_WEIGHTS["STRENGTHS"]

@@ -7,6 +7,11 @@ import xarray as xr
 from icllab.lab import checks, intervals
 
 STATISTIC = "icllab.lab.intervals.median"
+CLAIMS = (
+    "descent/functional_gd",
+    "induction/equal_labels_abolish",
+    "induction/ladder",
+)
 FAMILY = (
     "42 ratios whose logarithm is Student's with two degrees of freedom, width .06; asked is whether one exceeds 1."
 )

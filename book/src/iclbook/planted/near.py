@@ -7,6 +7,31 @@ import xarray as xr
 from icllab.lab import checks, estimates
 
 STATISTIC = "icllab.lab.checks.near"
+CLAIMS = (
+    "asymptotics/trained_linear_attention",
+    "context_map/flag_token",
+    "descent/components_one_by_one",
+    "descent/depth_needs_rotation",
+    "descent/gd_plus_plus",
+    "descent/merged_heads_drop_once",
+    "descent/softmax_saddles",
+    "descent/which_algorithm",
+    "induction/abrupt_learning",
+    "induction/copying_in_context",
+    "induction/equal_labels_abolish",
+    "induction/four_strategies",
+    "induction/plateaus_are_ngrams",
+    "induction/race_of_memorising",
+    "language/induction_bump",
+    "routing/daughters_in_the_whole",
+    "routing/degeneracy_and_the_sign",
+    "routing/half_the_degeneracy",
+    "routing/phases_with_contexts",
+    "routing/susceptibility_peaks",
+    "singular/effective_dimension_across_the_cliff",
+    "singular/exact_coefficients",
+    "singular/phase_selection",
+)
 FAMILY = (
     "The mean of ten normal seeds with a standard error of a tenth of the margin; at 1 the expectation is the margin."
 )

@@ -7,6 +7,10 @@ import xarray as xr
 from icllab.diagnostics.curves.peaks import peaks
 
 STATISTIC = "icllab.diagnostics.curves.peaks.peaks"
+CLAIMS = (
+    "routing/peaks_in_networks",
+    "routing/susceptibility_peaks",
+)
 FAMILY = (
     "Logarithms of 240 records that rise by r over 60 and then fall by 6, with noise of 0.15 and a correlation of 0.8 "
     "from record to record; at r = 0 as many only fall, step down, or step up."

@@ -11,6 +11,7 @@ from icllab.lab.checks import Outcome
 from icllab.models.contexts.weight_changes import best_change
 
 STATISTIC = "iclbook.claims.context_map.rank_one_patch.claim.check"
+CLAIMS = ("context_map/rank_one_patch",)
 FAMILY = (
     "A change of 32 inputs with a covariance of power-law eigenvalues: one direction of outputs, a fraction of the "
     "variance in seven others, and a twentieth that no weights give; ten networks of four contexts, 128 queries."

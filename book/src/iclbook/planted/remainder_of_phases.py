@@ -9,6 +9,7 @@ import xarray as xr
 from iclbook.claims.singular.phase_selection import claim
 
 STATISTIC = "iclbook.claims.singular.phase_selection.claim.check"
+CLAIMS = ("singular/phase_selection",)
 FAMILY = (
     "Two phases on 128 data sets, n from 64 to 4096; the remainder grows by some nats, with a spread of 1.4 over data."
 )

@@ -7,6 +7,7 @@ from scipy.signal import lfilter
 from icllab.diagnostics.sampling.convergence import rhat
 
 STATISTIC = "icllab.diagnostics.sampling.convergence.rhat"
+CLAIMS = ()
 FAMILY = (
     "Four chains of 1000 draws of N(0, 1) whose neighbours correlate by 0.6, as 1000 independent draws; one of "
     "the chains is shifted."

@@ -9,6 +9,7 @@ import xarray as xr
 from iclbook.claims.singular.llc_along_training import claim
 
 STATISTIC = "iclbook.claims.singular.llc_along_training.claim.check"
+CLAIMS = ("singular/llc_along_training",)
 FAMILY = (
     "Ten runs whose three breaks are found, with coefficients that rise by a part of the exact steps, 0.1 of spread."
 )

@@ -8,6 +8,7 @@ from iclbook.claims.routing.disjoint_contexts import claim
 from icllab.lab.checks import Outcome
 
 STATISTIC = "iclbook.claims.routing.disjoint_contexts.claim.check"
+CLAIMS = ("routing/disjoint_contexts",)
 FAMILY = (
     "Three contexts with 20 directions each, of which nine tenths are common before training and a share after it; a "
     "half of the strings spans 12 random ones of them before and 8 after, so that all overlaps fall; 16 networks."

@@ -12,6 +12,7 @@ from iclbook.claims.induction.race_of_memorising import claim
 from icllab.theory import memorisation_race
 
 STATISTIC = "iclbook.claims.induction.race_of_memorising.claim.check"
+CLAIMS = ("induction/race_of_memorising",)
 FAMILY = (
     "24 runs for each of three lengths, whose thresholds lie below what drives and times alone predict. As measured, "
     "times scatter by 10 % and move the threshold of the same run, which scatters by 10 % about that; drives scatter "

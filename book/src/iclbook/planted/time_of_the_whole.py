@@ -8,6 +8,7 @@ from iclbook.claims.routing.daughters_in_the_whole import claim
 from icllab.lab.checks import Outcome
 
 STATISTIC = "iclbook.claims.routing.daughters_in_the_whole.claim.same_time"
+CLAIMS = ("routing/daughters_in_the_whole",)
 FAMILY = "Times of 120 networks, whose ratio scatters by a factor of 1.7 around a ratio."
 AXIS = "time of the whole over that of the context alone, $T/T_c$"
 STRENGTHS = (1.0, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0)

@@ -7,6 +7,7 @@ import xarray as xr
 from iclbook.claims.induction.four_strategies import claim
 
 STATISTIC = "iclbook.claims.induction.four_strategies.claim.check"
+CLAIMS = ("induction/four_strategies",)
 FAMILY = (
     "Eight networks for each of three pools, whose mixtures leave a fraction of the divergence from the nearest "
     "strategy, with the scatter of networks as measured: 0.16, 0.09 and 0.05."
