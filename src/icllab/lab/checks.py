@@ -11,7 +11,7 @@ or a fraction, :class:`~icllab.lab.intervals.Interval`, is compared by its limit
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -120,6 +120,8 @@ class Verdict:
         return [{k: getattr(v, "value", v) for k, v in asdict(f).items()} for f in self.findings]
 
 
+MOST_VALUES = 4
+"""Values of an axis that an advice names."""
 Estimated: TypeAlias = Estimate | Interval
 At: TypeAlias = Mapping[str, Any]
 Sides: TypeAlias = tuple[float, float]
@@ -241,6 +243,20 @@ def complete(id: str, phrase: str, met: bool, *, at: At | None = None) -> list[F
     name, words = _with_coordinates(id, phrase, at or {})
     outcome = Outcome.HOLDS if met else Outcome.UNDECIDED
     return [Finding(name, words, 1.0, float(met), 0.0, 0.0, outcome, "", "data")]
+
+
+def unmeasured(values: Mapping[str, Sequence[Any]]) -> Finding:
+    """Condition: values of axes that a check needs are measured; it is undecided, since they are not."""
+    condition = complete("measured", "the values that the check needs are measured", False)[0]
+    return replace(condition, advice=needed(values))
+
+
+def needed(values: Mapping[str, Sequence[Any]]) -> str:
+    """The advice ``needs world = other``, with the first values of each axis."""
+    texts = {
+        axis: [*map(str, some[:MOST_VALUES]), *(["..."] if some[MOST_VALUES:] else [])] for axis, some in values.items()
+    }
+    return "needs " + " and ".join(f"{axis} = {', '.join(listed)}" for axis, listed in texts.items())
 
 
 def withheld(findings: Iterable[Finding], advice: str) -> list[Finding]:
