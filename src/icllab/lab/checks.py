@@ -233,6 +233,8 @@ def equal(
     """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
 
     def judge(m: float, sides: Sides, far: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
+        if math.isnan(m):
+            return Outcome.UNDECIDED, 0.0, "no finite measurement"
         return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
 
     return _findings(id, f"{phrase} =", Estimate(value, 0.0), target, judge, at=at)
@@ -245,10 +247,9 @@ def complete(id: str, phrase: str, met: bool, *, at: At | None = None) -> list[F
     return [Finding(name, words, 1.0, float(met), 0.0, 0.0, outcome, "", "data")]
 
 
-def unmeasured(values: Mapping[str, Sequence[Any]]) -> Finding:
-    """Condition: values of axes that a check needs are measured; it is undecided, since they are not."""
-    condition = complete("measured", "the values that the check needs are measured", False)[0]
-    return replace(condition, advice=needed(values))
+def unmeasured(advice: str) -> Finding:
+    """Condition: what a check needs is measured; it is undecided, since that is not, and the advice says what."""
+    return replace(complete("measured", "what the check needs is measured", False)[0], advice=advice)
 
 
 def needed(values: Mapping[str, Sequence[Any]]) -> str:

@@ -18,6 +18,7 @@ import hashlib
 import io
 import json
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _REMEDY = "restore it, or start again with --fresh"
+PREDICTED = ("_theory", "_line")
+"""Ends of the names of what is predicted."""
 _BLOCK = 512
 _LONGEST = 255
 _STORED = "expected numbers, times or texts that netCDF stores"
@@ -422,20 +425,22 @@ def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _with_theory(claim: Claim, theory: Theory, dataset: xr.Dataset) -> xr.Dataset:
-    """Assign the predictions; a theory that raises because values of an axis are missing gets NaN there."""
+    """Assign the predictions, with NaN at missing values of an axis if the theory raises without them.
+
+    A theory that raises then too, or because a quantity has no number, predicts nothing: the attribute ``unpredicted``
+    says what it needs.
+    """
     try:
         return theory(unnamed(dataset)).assign_attrs(dataset.attrs)
-    except Exception:  # whatever a claim's theory raises
+    except Exception as error:  # whatever a claim's theory raises
         lacking = missing_values(claim, dataset)
-        if not lacking:
-            raise
-        try:
+        with contextlib.suppress(Exception):
             whole = theory(unnamed(completed_axes(dataset, lacking)))
-        except Exception:  # the missing values were not the reason
-            whole = None
-        if whole is None:
+            return whole.sel({axis: dataset[axis].values for axis in lacking}).assign_attrs(dataset.attrs)
+        advice = _needed(claim, dataset, lacking, error, lambda part: theory(unnamed(completed_axes(dataset, part))))
+        if not advice:
             raise
-        return whole.sel({axis: dataset[axis].values for axis in lacking}).assign_attrs(dataset.attrs)
+        return dataset.assign_attrs(unpredicted=advice)
 
 
 def ascending(dataset: xr.Dataset) -> xr.Dataset:
@@ -458,6 +463,17 @@ def missing_values(claim: Claim, dataset: xr.Dataset) -> Block:
             present = set(map(canonical, dataset[axis].values))
             lacking[axis] = tuple(value for value in values if value not in present)
     return {axis: values for axis, values in lacking.items() if values}
+
+
+def blank_quantities(claim: Claim, dataset: xr.Dataset) -> list[str]:
+    """The measured quantities of a claim without a finite number."""
+    numbers = {name: dataset[name].values for name in _measured(claim, dataset)}
+    return [name for name, values in numbers.items() if values.dtype.kind == "f" and not np.isfinite(values).any()]
+
+
+def _measured(claim: Claim, dataset: xr.Dataset) -> list[str]:
+    """The names of a claim's quantities in a Dataset but those of predictions."""
+    return [name for name in claim.vocabulary.quantities if name in dataset and not name.endswith(PREDICTED)]
 
 
 def completed_axes(dataset: xr.Dataset, lacking: Block) -> xr.Dataset:
@@ -491,16 +507,21 @@ def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdi
     check raises without them and does not with NaN, it needs them: the verdict is undecided. So is a finding that
     fails without them and not with NaN.
     """
-    dataset = ascending(unnamed(dataset))
-    lacking = missing_values(claim, dataset)
+    unpredicted, dataset = dataset.attrs.get("unpredicted", ""), ascending(unnamed(dataset))
+    lacking, blank = missing_values(claim, dataset), blank_quantities(claim, dataset)
     try:
         findings = _findings(claim, dataset)
+        if blank and blank == _measured(claim, dataset):
+            findings = withheld(findings, f"needs a number of {', '.join(blank)}")
         if lacking and any(finding.outcome is Outcome.FAILS for finding in findings):
             findings = _withheld(claim, dataset, lacking, findings)
         return Verdict(claim.name, tuple(findings), tuple(notes))
     except Exception as error:
-        if needed := _needed(claim, dataset, lacking, error):
-            return Verdict(claim.name, (checks.unmeasured(needed),), tuple(notes))
+        advice = unpredicted or _needed(
+            claim, dataset, lacking, error, lambda part: _findings(claim, _completed(claim, dataset, part))
+        )
+        if advice:
+            return Verdict(claim.name, (checks.unmeasured(advice),), tuple(notes))
         if isinstance(error, IclError):
             raise
         raise EnvironmentFault(
@@ -526,24 +547,51 @@ def _withheld(claim: Claim, dataset: xr.Dataset, lacking: Block, findings: Seque
     """The findings, of which one that fails and does not with NaN at the missing values is undecided."""
     try:
         whole = _findings(claim, _completed(claim, dataset, lacking))
+        failing = {finding.id for finding in whole if finding.outcome is Outcome.FAILS}
     except Exception:  # the check takes no NaN, and tells nothing of what it needs
-        return findings
-    failing = {finding.id for finding in whole if finding.outcome is Outcome.FAILS}
+        failing = {finding.id for finding in findings}
+    points = [axis for axis in lacking if axis in claim.outputs and dataset.sizes[axis] == 1]
     undecided = withheld(findings, checks.needed(lacking))
-    pairs = zip(findings, undecided, strict=True)
-    return [w if f.outcome is Outcome.FAILS and f.id not in failing else f for f, w in pairs]
+    return [
+        w
+        if f.outcome is Outcome.FAILS and (f.id not in failing or any(f"{axis}=" not in f.id for axis in points))
+        else f
+        for f, w in zip(findings, undecided, strict=True)
+    ]
 
 
-def _needed(claim: Claim, dataset: xr.Dataset, lacking: Block, error: Exception) -> Block:
-    """The missing values without which the check raises: with NaN there it does not, or it raises something else."""
+def _needed(
+    claim: Claim, dataset: xr.Dataset, lacking: Block, error: Exception, repeat: Callable[[Block], object]
+) -> str:
+    """What a theory or a check that raised needs; empty if nothing that it lacks is the reason.
+
+    Missing values are the reason if with NaN in their place nothing is raised, or another error, or one elsewhere. A
+    quantity without a finite number is taken for the reason if there is one, and the error is named.
+    """
     for part in (*({axis: values} for axis, values in lacking.items()), lacking):
         try:
-            _findings(claim, _completed(claim, dataset, part))
+            repeat(part)
         except Exception as another:
-            if (type(another), str(another)) == (type(error), str(error)):
+            if _origin(another) == _origin(error):
                 continue
-        return part
-    return {}
+        return checks.needed(_narrowed(part, error))
+    if blank := blank_quantities(claim, dataset):
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return f"needs a number of {', '.join(blank)}; without one: {text}"
+    return ""
+
+
+def _origin(error: Exception) -> tuple[object, ...]:
+    """Type and place of an error; of a lookup also the key."""
+    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)[1:]]
+    return type(error), lines, error.args if isinstance(error, KeyError) else ()
+
+
+def _narrowed(part: Block, error: Exception) -> Block:
+    """The missing values of which an error is about; of a lookup of one of them that alone."""
+    keys = {str(key) for link in (error, error.__cause__) if isinstance(link, KeyError) for key in link.args}
+    exact = {axis: tuple(v for v in values if str(v) in keys) for axis, values in part.items()}
+    return {axis: values for axis, values in exact.items() if values} or part
 
 
 def _completed(claim: Claim, dataset: xr.Dataset, lacking: Block) -> xr.Dataset:
