@@ -41,6 +41,7 @@ __all__ = [
     "recorded",
     "run",
     "tasks",
+    "testing",
     "theory",
     "training",
 ]

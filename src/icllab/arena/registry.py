@@ -2,9 +2,9 @@
 
 A table is a folder ``arena/NAME`` of a book, with a ``phenomenon.py``, a ``record.nc`` and a folder of theories. A
 theory is a file ``NAME.py`` with ``fit`` and ``predict``, there or in a folder of the user's own; the first line of its
-docstring says what it is. Beside theories lies ``registered.json``: of each theory the digest of the training part, the fitted
-numbers, and the distributions that it predicts at all cells. The record keeps the SHA-256 that this file had when the
-first held-out value was measured. Theories that are registered later stand in ``late.json``.
+docstring says what it is. Beside theories lies ``registered.json``: of each theory the digest of the training part, the
+fitted numbers, and the distributions that it predicts at all cells. The record keeps the SHA-256 that this file had
+when the first held-out value was measured. Theories that are registered later stand in ``late.json``.
 """
 
 import ast

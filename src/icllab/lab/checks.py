@@ -11,7 +11,7 @@ or a fraction, :class:`~icllab.lab.intervals.Interval`, is compared by its limit
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -120,6 +120,8 @@ class Verdict:
         return [{k: getattr(v, "value", v) for k, v in asdict(f).items()} for f in self.findings]
 
 
+MOST_VALUES = 4
+"""Values of an axis that an advice names."""
 Estimated: TypeAlias = Estimate | Interval
 At: TypeAlias = Mapping[str, Any]
 Sides: TypeAlias = tuple[float, float]
@@ -231,6 +233,8 @@ def equal(
     """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
 
     def judge(m: float, sides: Sides, far: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
+        if math.isnan(m):
+            return Outcome.UNDECIDED, 0.0, "no finite measurement"
         return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
 
     return _findings(id, f"{phrase} =", Estimate(value, 0.0), target, judge, at=at)
@@ -241,6 +245,19 @@ def complete(id: str, phrase: str, met: bool, *, at: At | None = None) -> list[F
     name, words = _with_coordinates(id, phrase, at or {})
     outcome = Outcome.HOLDS if met else Outcome.UNDECIDED
     return [Finding(name, words, 1.0, float(met), 0.0, 0.0, outcome, "", "data")]
+
+
+def unmeasured(advice: str) -> Finding:
+    """Condition: what a check needs is measured; it is undecided, since that is not, and the advice says what."""
+    return replace(complete("measured", "what the check needs is measured", False)[0], advice=advice)
+
+
+def needed(values: Mapping[str, Sequence[Any]]) -> str:
+    """The advice ``needs world = other``, with the first values of each axis."""
+    texts = {
+        axis: [*map(str, some[:MOST_VALUES]), *(["..."] if some[MOST_VALUES:] else [])] for axis, some in values.items()
+    }
+    return "needs " + " and ".join(f"{axis} = {', '.join(listed)}" for axis, listed in texts.items())
 
 
 def withheld(findings: Iterable[Finding], advice: str) -> list[Finding]:
