@@ -1,5 +1,6 @@
 """Contexts and queries as prompts: what is joined, what is cut, and where it stands."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,9 +124,15 @@ def test_what_does_not_fit_is_refused():
 KEY = jax.random.key(0)
 TOKENS = tasks.RepeatedTokens(vocabulary=7, period=3)
 BLOCK = BlockOptions(heads=2, mlp=(8,), norm="pre")
-MODEL = Transformer(Tokens(7), dim=7, width=8, layers=2, block=BLOCK, positions="rotary", key=jax.random.key(0))
+SHAPE = {"dim": 7, "width": 8, "layers": 2, "block": BLOCK, "positions": "rotary"}
+MODEL = eqx.filter_jit(lambda key: Transformer(Tokens(7), **SHAPE, key=key))(jax.random.key(0))
 CONTEXT = TokenPrompt(jnp.asarray([1, 2, 3, 4, 5, 0]))
 ROWS = ([1, 2, 3], [4, 5], [6, 1, 2, 3, 4], [3, 2, 1, 6])
+
+
+@eqx.filter_jit
+def last_answer(tokens):
+    return MODEL(TokenPrompt(tokens))[-1]
 
 
 def test_queries_of_different_lengths_end_at_their_last_target(monkeypatch):
@@ -137,8 +144,8 @@ def test_queries_of_different_lengths_end_at_their_last_target(monkeypatch):
     context = [answers_after(MODEL, CONTEXT, part) for part in (asked.fitted, asked.held_out)]
     for i, row in enumerate(ROWS):
         query = TokenPrompt(jnp.asarray(row[-4:]))
-        np.testing.assert_allclose(np.concatenate(answers)[i], MODEL(query)[-1], rtol=1e-4, atol=1e-5)
-        joined = MODEL(join_prompt(CONTEXT, query))[-1]
+        np.testing.assert_allclose(np.concatenate(answers)[i], last_answer(query.tokens), rtol=1e-4, atol=1e-5)
+        joined = last_answer(join_prompt(CONTEXT, query).tokens)
         np.testing.assert_allclose(np.concatenate(context)[i], joined, rtol=1e-4, atol=1e-5)
     assert queries_for(CONTEXT, TOKENS, count=prompts, size=1, key=jax.random.key(0)).fitted.mask is None
 

@@ -1,8 +1,8 @@
 """A constant in a loss changes no posterior: what its rounding takes of an estimate is said, and nothing else is."""
 
-import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,12 +43,25 @@ def bowl(w, offset=0.0):
     return jnp.sum(jnp.asarray(H) * w**2) / 2 + offset
 
 
+def line(w, offset=0.0):
+    return 2.0 * w[0] ** 2 + offset
+
+
+def steeper(w, offset=0.0):
+    return 2 * line(w) + offset
+
+
+def raised(loss, offset):
+    """With the constant as data: one program for all of them."""
+    return eqx.Partial(loss, offset=jnp.asarray(offset, jnp.float32))
+
+
 def rounds(dataset):
     return any("rounds" in sentence for sentence in dataset.attrs["warnings"])
 
 
 def estimate(sampler, offset):
-    loss = functools.partial(bowl, offset=offset)
+    loss = raised(bowl, offset)
     options = {"n": N, "nbeta": NBETA, "localization": 1.0, "key": jax.random.key(0), "estimand": "at_temperature"}
     return learning_coefficient(loss, jnp.zeros(4), sampler=sampler, **options)
 
@@ -96,7 +109,7 @@ def test_energies_are_those_of_the_loss_above_its_baseline():
     level = jnp.asarray(1e5, jnp.float32)
     posterior = Posterior(bowl, jnp.zeros(4), jnp.asarray(1001.0), jnp.asarray(1.0), level)
     assert float(posterior.potential(level + 0.5, jnp.zeros(4))) == 500.5
-    local = LocalLoss.from_loss(functools.partial(bowl, offset=1e5), jnp.zeros(4), None)
+    local = LocalLoss.from_loss(raised(bowl, 1e5), jnp.zeros(4), None)
     assert float(local.posterior(1.0, 1.0).baseline) == 1e5
 
 
@@ -107,7 +120,7 @@ def test_what_an_error_does_not_show_is_resolved_and_what_decides_moves_is_not()
 
 def test_a_descent_into_rounding_accuses_no_point():
     """A search among losses that are rounded to one of two numbers goes down by the difference of these."""
-    local = LocalLoss.from_loss(functools.partial(bowl, offset=1e5), jnp.zeros(4), None)
+    local = LocalLoss.from_loss(raised(bowl, 1e5), jnp.zeros(4), None)
     lowest = lowest_near(local, NBETA)
     assert lowest.rounding == local.rounding
     chains = estimate(SAMPLERS["MALA"], 0.0)
@@ -122,11 +135,7 @@ def test_a_descent_into_rounding_accuses_no_point():
 @pytest.mark.parametrize(("offset", "told"), [(0.0, False), (10.0, False), (1e5, True)])
 def test_a_free_energy_tells_it(offset, told):
     options = {"nbeta": [10.0, NBETA], "key": jax.random.key(0), "sampler": SAMPLERS["SMC"]}
-    assert rounds(free_energy(functools.partial(bowl, offset=offset), jnp.zeros(4), **options)) is told
-
-
-def line(w, offset=0.0):
-    return 2.0 * w[0] ** 2 + offset
+    assert rounds(free_energy(raised(bowl, offset), jnp.zeros(4), **options)) is told
 
 
 @pytest.mark.parametrize("route", [Quadrature(points=65), HMC(chains=4, warm_up=100, draws=100)])
@@ -135,10 +144,10 @@ def line(w, offset=0.0):
 )
 def test_susceptibilities_tell_it_of_losses_and_of_observables(route, of_loss, of_observable, told):
     dataset = susceptibility(
-        functools.partial(line, offset=of_loss),
+        raised(line, of_loss),
         jnp.zeros(1),
-        tilted={"steeper": lambda w: 2 * line(w) + of_loss},
-        observables={"loss": functools.partial(line, offset=of_observable)},
+        tilted={"steeper": raised(steeper, of_loss)},
+        observables={"loss": raised(line, of_observable)},
         nbeta=30.0,
         localization=1.0,
         route=route,

@@ -50,17 +50,16 @@ def holds(limit, value):
 
 @pytest.mark.parametrize("n", [1e3, 1e4, 1e6])
 def test_intervals_hold_the_coefficients_of_crossings(n):
-    """Of 64 curves, most of whose ends are far below; the order may be known or not."""
+    """Most of whose ends are far below; the order may be known or not, and there may be parameters besides."""
     x, held, below, apart = log_t(n), [], [], []
-    for powers in CROSSINGS:
+    for seed, powers in enumerate(CROSSINGS):
         energy, value = free_energy(powers, x), 1 / (2 * max(powers))
-        for seed in range(8):
-            known = Geometry(np.zeros(0), 1 - SURE, 2 * sum(powers) if seed % 2 else None)
-            limit = limit_of(energy, x, 0.006, seed, parameters=len(powers) + seed % 4, hypotheses=[known])
-            held.append(holds(limit, value))
-            below.append(limit.level + 3 * limit.level_error < value)
-            apart.append((limit.value - value) / limit.error)
-            assert limit.misfit > 1e-3
+        known = Geometry(np.zeros(0), 1 - SURE, 2 * sum(powers) if seed % 2 else None)
+        limit = limit_of(energy, x, 0.006, seed, parameters=len(powers) + seed % 3, hypotheses=[known])
+        held.append(holds(limit, value))
+        below.append(limit.level + 3 * limit.level_error < value)
+        apart.append((limit.value - value) / limit.error)
+        assert limit.misfit > 1e-3
     assert np.mean(held) >= 0.95
     assert np.mean(below) > 0.7
     assert np.sqrt(np.mean(np.square(apart))) < 1.5
@@ -70,7 +69,7 @@ def test_intervals_hold_the_coefficients_of_crossings(n):
 def test_a_quadratic_has_its_rank(n):
     """Curvatures over two and a half decades, and four flat directions: lambda is 3, and its interval is narrow."""
     h, x = np.array([20, 6, 3, 1, 0.3, 0.08]), log_t(n)
-    for seed in range(8):
+    for seed in range(2):
         limit = limit_of(quadratic(h, x), x, 0.02, seed, parameters=10, hypotheses=[Geometry(h, SURE)])
         assert holds(limit, 3)
         assert limit.interval[0] == 3  # no less than half the rank
@@ -158,5 +157,6 @@ def test_errors_are_those_of_repeats():
     assert two.level_error == pytest.approx(2 * one.level_error, rel=0.1)
     assert two.interval[1] - 2 == pytest.approx(2 * (one.interval[1] - 2), rel=0.1)
     # The end of a line through six points with equal errors of 0.01: 0.01 sqrt(1/6 + 9/17.5).
+    known["parameters"] = 4  # few curves to fit: the error is of the slopes alone
     errors = [limit_of(quadratic(h, x), x, 0.01, seed, **known).level_error for seed in range(100)]
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(0.01 * math.sqrt(1 / 6 + 9 / 17.5), rel=0.05)
