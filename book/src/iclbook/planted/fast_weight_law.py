@@ -52,7 +52,7 @@ def measured(strength, rng, kind=Partly):
     """The tests of a random model."""
     model = kind(
         *(jnp.asarray(rng.normal(size=shape) / DIM**0.5) for shape in ((DIM, DIM), (DIM, DIM), (DIM,))),
-        jnp.asarray(strength),
+        jnp.asarray(strength),  # pyright: ignore[reportCallIssue]
     )
     x = rng.normal(size=(CONTEXTS, LENGTH + 1, DIM))
     y = np.einsum("cld,cd->cl", x, rng.normal(size=(CONTEXTS, DIM)))

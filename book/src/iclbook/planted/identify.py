@@ -45,7 +45,7 @@ class Mixture(AbstractPredictor):
 
     def __call__(self, prompt):
         """The mean."""
-        return (1 - self.weight) * self.first(prompt) + self.weight * self.second(prompt)
+        return (1 - self.weight) * self.first(prompt) + self.weight * self.second(prompt)  # pyright: ignore[reportCallIssue]
 
 
 def verdicts(strength, *, replicates, key):
