@@ -18,7 +18,7 @@ def test_tables_are_listed(icl):
     assert [line.split()[0] for line in out.splitlines()] == list(registry.tables())
     rows = strictly(icl("arena", "--json")[1])["tables"]
     assert all(row["theories"] >= 2 and row["held_out"] < row["cells"] for row in rows)
-    assert "induction_head" in icl("__complete", "arena", "ind")[1].split()
+    assert "planted" in icl("__complete", "arena", "pla")[1].split()
 
 
 def test_scores_are_a_table_within_80_columns(table, icl, monkeypatch):
@@ -73,9 +73,9 @@ def test_a_theory_of_the_users_own_is_registered_and_then_scored(table, tmp_path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["induction_hed"], "unknown table 'induction_hed'; did you mean 'induction_head'?"),
+        (["plantd"], "unknown table 'plantd'; did you mean 'planted'?"),
         (["--register"], "expected a table beside --theories or --register"),
-        (["induction_head", "--theories", "nowhere", "--register"], "--theories: expected a folder, got 'nowhere'"),
+        (["planted", "--theories", "nowhere", "--register"], "--theories: expected a folder, got 'nowhere'"),
     ],
 )
 def test_bad_input_is_one_line(words, message, icl):

@@ -37,11 +37,20 @@ def test_a_template_is_short_and_lacks_but_its_record(template, tmp_path):
 
 @pytest.mark.parametrize(
     "template", ["trained", pytest.param("double_descent", marks=pytest.mark.slow)]
-)  # tests/docs/test_howto_claim.py runs the third
+)  # book/tests/docs/test_howto_claim.py runs the third
 def test_a_template_runs_at_smoke(template, tmp_path):
     name, folder = written(template, tmp_path)
     dataset = icl.run(name, "smoke", out=tmp_path / "out", claims=folder, progress=False)
     assert list(conformance.impurities(registry.load(name, folder), dataset)) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "claim"), [("double_descent", "asymptotics/double_descent"), ("trained", "descent/best_step")]
+)
+def test_claims_of_the_fixture_book_are_those_of_the_templates(template, claim, tmp_path):
+    _, folder = written(template, tmp_path)
+    for name in ("claim.py", "measure.py"):
+        assert registry.file(claim).with_name(name).read_text() == (folder / name).read_text()
 
 
 @pytest.mark.slow
