@@ -17,7 +17,7 @@ def test_list_has_one_line_a_claim_with_what_was_found_here(ran, icl):
 
     name, record, rest = line()
     assert (name, record) == (CLAIM, "none")
-    assert rest == "What is measured is one half and a l…; small: holds"
+    assert rest == "What is measured is one half and a litt…; small: holds"
     (ran / STORE / "cells" / "dim=2.nc").unlink()
     assert line()[2].endswith("; small: 4 of 5 cells")
     rows = {row["claim"]: row for row in strictly(icl("list", "--claims", CLAIMS, "--out", ran, "--json")[1])["claims"]}
