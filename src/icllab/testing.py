@@ -151,6 +151,27 @@ def _changes(subject: Subject, data: "xr.Dataset") -> dict[str, str]:
     }
 
 
+def cut_axis(subject: Subject) -> None:
+    """With one value of an axis the check does not raise, and refutes nothing that the whole data do not."""
+    data = subject.data
+    cuts = {axis: data.isel({axis: [0]}) for axis in data.dims if axis != SEED and data.sizes[axis] > 1}
+    refuted: dict[str, set[str]] = {}
+    for axis, part in cuts.items():
+        verdict = subject.verdict(part)
+        before = {name for name, finding in subject.findings.items() if finding.outcome is Outcome.FAILS}
+        spurious = {f.id for f in verdict.findings if f.outcome is Outcome.FAILS} - before
+        if spurious:
+            refuted[f"{axis}={part[axis].values[0]}"] = spurious
+    assert refuted == {}, "fails without the other values of an axis, where it does not with them"
+
+
+def descending_axis(subject: Subject) -> None:
+    """The findings are those of the same values of an axis in descending order."""
+    data = subject.data
+    changes = {axis: _changes(subject, data.isel({axis: slice(None, None, -1)})) for axis in data.dims if axis != SEED}
+    assert {axis: change for axis, change in changes.items() if change} == {}, "the order of an axis changes findings"
+
+
 CONTRACTS: dict[str, Contract] = {
     contract.__name__: contract
     for contract in (
@@ -158,6 +179,9 @@ CONTRACTS: dict[str, Contract] = {
         order_of_seeds,
         one_seed_is_judged,
         one_seed_is_undecided,
+        no_number_is_undecided,
+        cut_axis,
+        descending_axis,
     )
 }
 """The contracts by name."""

@@ -414,7 +414,7 @@ def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def predicted(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
     """A measured Dataset with the claim's theory, and with symbol, meaning and unit of every axis and quantity."""
-    dataset = ascending(dataset)
+    dataset = ascending(claim, dataset)
     if claim.theory is not None:
         dataset = _with_theory(claim, claim.theory, dataset)
     dataset = dataset.copy()
@@ -443,10 +443,10 @@ def _with_theory(claim: Claim, theory: Theory, dataset: xr.Dataset) -> xr.Datase
         return dataset.assign_attrs(unpredicted=advice)
 
 
-def ascending(dataset: xr.Dataset) -> xr.Dataset:
-    """The Dataset with the values of every axis but the seeds in ascending order."""
-    axes = [axis for axis, index in dataset.indexes.items() if axis != SEED and not index.is_monotonic_increasing]
-    return dataset.sortby(axes)
+def ascending(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
+    """The Dataset with the values of every axis of the claim's sizes in ascending order, but for the seeds."""
+    axes = {axis for axes in claim.sizes.values() for axis in axes} & {str(axis) for axis in dataset.indexes} - {SEED}
+    return dataset.sortby([axis for axis in sorted(axes) if not dataset.indexes[axis].is_monotonic_increasing])
 
 
 def missing_values(claim: Claim, dataset: xr.Dataset) -> Block:
@@ -507,7 +507,7 @@ def judge(claim: Claim, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdi
     check raises without them and does not with NaN, it needs them: the verdict is undecided. So is a finding that
     fails without them and not with NaN.
     """
-    unpredicted, dataset = dataset.attrs.get("unpredicted", ""), ascending(unnamed(dataset))
+    unpredicted, dataset = dataset.attrs.get("unpredicted", ""), ascending(claim, unnamed(dataset))
     lacking, blank = missing_values(claim, dataset), blank_quantities(claim, dataset)
     try:
         findings = _findings(claim, dataset)

@@ -79,7 +79,8 @@ def theory(dataset: xr.Dataset, calibrated: bool = True, exchanged: bool = False
     hit = (late >= 0) & (late <= WINDOW * fixed_values(dataset)["updates"])
     false = alarms.sel(kind=list(NULLS)).notnull().rename(kind="null").astype(float)
     false = false.transpose("null", "judged", "series", "rule").drop_vars("null").sum("null") / len(NULLS)
-    return dataset.assign(false_alarm=false, hit=hit.astype(float), detection_delay=late.where(hit))
+    started = onset.sel(kind=planted).notnull().rename(kind="share").assign_coords(share=late["share"])
+    return dataset.assign(false_alarm=false, hit=hit.astype(float).where(started), detection_delay=late.where(hit))
 
 
 def enough(dataset: xr.Dataset) -> list[Finding]:
@@ -107,9 +108,12 @@ def sooner(dataset: xr.Dataset, rule: str) -> list[Finding]:
 
 
 def share_of(events: xr.DataArray) -> Estimate:
-    """Frequency of an event among judged runs, with a standard error above zero even if it occurs always or never."""
-    count = events.sizes["judged"]
-    value = (events.sum("judged") + 1) / (count + 2)
+    """Frequency of an event among judged runs, with a standard error above zero even if it occurs always or never.
+
+    A run with NaN is left out; NaN of an element without runs.
+    """
+    count = events.notnull().sum("judged")
+    value = ((events.sum("judged") + 1) / (count + 2)).where(count > 0)
     return Estimate(value, (value * (1 - value) / (count + 3)) ** 0.5)
 
 

@@ -67,7 +67,7 @@ def slopes(dataset: xr.Dataset, multiplicity: xr.DataArray | float) -> Estimate:
     """Slope of the free energy plus (m-1) log log nbeta by least squares in each repeat, the mean for every model."""
     t = np.log(dataset["nbeta"])
     energies, x = dataset["free_energy"] + (multiplicity - 1) * np.log(t), t - t.mean()
-    return estimates.mean((energies * x).sum("nbeta") / (x**2).sum())
+    return estimates.mean((energies * x).sum("nbeta", skipna=False) / (x**2).sum())
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:

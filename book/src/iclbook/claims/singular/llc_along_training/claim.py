@@ -41,6 +41,8 @@ def identified(dataset: xr.Dataset) -> xr.DataArray:
     spacing = np.median(steps[1:] / steps[:-1])
 
     def matches(breaks: np.ndarray, planted: np.ndarray) -> float:
+        if not np.isfinite(planted).any():  # nothing is planted where nothing is measured
+            return np.nan
         breaks = breaks[np.isfinite(breaks).all(axis=1)]
         inside = (breaks[:, :1] / spacing <= planted) & (planted <= breaks[:, 1:] * spacing)
         return float(len(breaks) == RANKS and inside.any(axis=0).all() and (inside.sum(axis=1) == 1).all())

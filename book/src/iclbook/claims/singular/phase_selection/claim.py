@@ -89,6 +89,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     scarce = dataset.sizes["seed"] < FEWEST and judgement[0].outcome is Outcome.UNDECIDED
     quantity = f"{FEWEST} data sets, for the remainder of the expansion"
     findings += checks.complete("data_sets", quantity, False) if scarce else judgement
+    if len(n) < 2:
+        shares = {}
+        findings += checks.complete("sample_sizes", "few samples and many are compared", False)
     for phase, share in shares.items():
         quantity = f"share of the {phase} phase"
         findings += checks.above("share", quantity, estimates.mean(share), 0.5, at={"phase": phase})
