@@ -92,6 +92,10 @@ def test_bad_input_is_one_line(words, message, icl):
             "def fit(train):\n    return {'a': float('nan')}\n\ndef predict(numbers, cells):\n    return (0, 1, 0)\n",
             "numbers",
         ),
+        (
+            "def fit(train):\n    return {'a': 1}\n\ndef predict(numbers, cells):\n    return (0, -1, 0)\n",
+            "mine.py: expected numbers that predict, got InputError: prediction: expected",
+        ),
         ("import nowhere\n", "expected a file that imports, got ModuleNotFoundError"),
     ],
 )

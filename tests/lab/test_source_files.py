@@ -27,7 +27,7 @@ def test_a_shared_module_is_listed_where_the_text_of_a_file_names_it(tmp_path):
         "measure.py": "def _other(x):\n    return x\n",
         "__init__.py": "",
         f"../{name}.py": "import subject._deep as deep\n",
-        "../_deep.py": "X = 1\n",
+        "../_deep.py": f"from subject import {name}\n",
         "../_other.py": "X = 1\n",
         "../unlisted.py": "from subject import _other\n",
     }

@@ -232,4 +232,5 @@ def test_theories_of_a_published_table_are_late(tmp_path):
     assert {(row.refused, row.late) for row in score_theories(table)} == {("", True)}
     (table / "theories" / "later.py").write_text(planted.THEORY.format(name="y"))
     assert registry.register(table) == ["later"]
+    assert [path.name for path in table.glob("theories/*.json")] == ["registered.json"]
     assert {(row.refused, row.late) for row in score_theories(table)} == {("", True)}

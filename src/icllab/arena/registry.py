@@ -135,13 +135,13 @@ def record(table: str | Path) -> "xr.Dataset":
 def save(table: str | Path, dataset: "xr.Dataset", own: str | Path | None = None) -> None:
     """Write the record of a table, whole or not at all.
 
-    With the first held-out value the record keeps the SHA-256 of ``registered.json`` as it is then, and of the one in
-    the user's folder ``own``.
+    The record keeps the SHA-256 of ``registered.json``, and of the one in the user's folder ``own``, as they are when
+    the first held-out value is written.
     """
-    declared, before, kept = phenomenon(table), record(table), ""
-    if _is_held_out_measured(declared, before):
+    before = record(table)
+    if _is_held_out_measured(phenomenon(table), before):
         kept = before.attrs.get(REGISTERED, "")
-    elif _is_held_out_measured(declared, dataset):
+    else:
         kept = " ".join(_digest(at / REGISTERED) for at in _folders(table, own) if (at / REGISTERED).is_file())
     target = io.BytesIO()
     dataset.assign_attrs({REGISTERED: kept}).to_netcdf(target, engine="h5netcdf")
