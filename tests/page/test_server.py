@@ -49,7 +49,6 @@ def test_a_card_has_all_of_a_claim(page):
     recorded = page.get("/api/claims/asymptotics/double_descent").json()["html"]
     assert '<details class="background" open>' in recorded
     assert r'<span class="math" data-tex="n = d(d+1)">n = d(d+1)</span>' in recorded
-    assert '<abbr title="in-context learning; its error is that on fresh tasks">ICL</abbr> error' in recorded
 
 
 def test_a_claim_that_was_never_run_and_a_stale_one_say_so(opened, results):

@@ -1,6 +1,7 @@
 """How long does the planted take?"""
 
 from itertools import product
+
 from icllab.arena import Phenomenon
 
 phenomenon = Phenomenon(

@@ -1,6 +1,7 @@
 """A wave along x."""
 
 import numpy as np
+
 from icllab.arena import fit_log_linear, predict_log_linear
 
 
