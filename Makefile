@@ -67,12 +67,15 @@ format: $(VENV)/.dev ## put the code into its format
 docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-package: $(VENV)/.dev ## wheel and source archive into ./dist; both are installed into an empty environment and tried there
+package: $(VENV)/.dev ## wheels and source archives into ./dist; tried in an empty environment, first without the book
 	rm -rf dist .venv-package
 	$(BIN)/hatchling build -d dist
+	cd book && ../$(BIN)/hatchling build -d ../dist
 	$(BIN)/python -m venv .venv-package
-	.venv-package/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/*.whl)[page]" ./template
-	.venv-package/bin/python tests/installed.py dist
+	.venv-package/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/icl_lab-*.whl)[page]"
+	.venv-package/bin/python -P tests/installed.py alone
+	.venv-package/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/icl_lab_book-*.whl ./template
+	.venv-package/bin/python -P tests/installed.py dist
 
 bench: $(VENV)/.dev ## every table of bench/
 	@missed=0; for b in $$(ls bench/*.py | grep -v -e fetch_models -e machine -e mutations -e mutants -e peers -e power -e records); do echo "== $$b"; $(BIN)/python $$b || missed=1; done; exit $$missed

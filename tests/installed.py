@@ -1,17 +1,19 @@
-"""Check an environment in which icl-lab and the wheel of ``template`` are installed; run by its own interpreter.
+"""Check an environment in which icl-lab is installed; run by its own interpreter.
 
-    python -m venv new && new/bin/pip install 'WHEEL[page]' ./template && new/bin/python -P tests/installed.py dist
+    python -m venv new && new/bin/pip install 'WHEEL[page]' && new/bin/python -P tests/installed.py alone
+    new/bin/pip install BOOK_WHEEL ./template && new/bin/python -P tests/installed.py dist
 
-The claim is listed, checked, cited and drawn without an import of its code; then it runs, and has the recorded numbers.
-The archives in ``dist`` have the same package; claims, records, figures and the page are where the wheel puts them.
+Alone, each command that needs a claim says where the book is. With the book and the wheel of ``template``, the claim of
+that is listed, checked, cited and drawn without an import of its code; then it runs, and has the recorded numbers. The
+archives in ``dist`` have the same packages; claims, records and figures are where the book's wheel puts them.
 """
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
 import sys
-import sysconfig
 import tarfile
 import tempfile
 import threading
@@ -23,14 +25,28 @@ CLAIM, WHEEL = "random_matrices/resolvent", "my-claims 0.1.0"
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def answer(*words):
-    """The JSON object of a command, which must end with status 0."""
+LARGEST = 1.6e6  # bytes of the laboratory's wheel
+ABSENT = "no book is installed; in a clone of icl-lab `pip install -e book` brings its claims"
+NEED_CLAIMS = (
+    "list",
+    "demo",
+    "arena",
+    "arena depth_error",
+    *(f"{command} asymptotics/double_descent" for command in ("run", "check", "draw", "cite", "report", "cost")),
+    "certify asymptotics/double_descent -o c.html",
+    "export asymptotics/double_descent --to a.csv",
+)
+NEED_NONE = ("theory wishart.stieltjes q=1 kappa=2", "doctor", "cite Lu24", "new mine/second --from theory")
+
+
+def answer(*words, status=0):
+    """The JSON object of a command, which must end with a status."""
     from icllab.cli import main
 
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
-        status = main([*words, "--json"])
-    assert status == 0, (words, status, text.getvalue())
+        ended = main([*words, "--json"])
+    assert ended == status, (words, ended, text.getvalue())
     return json.loads(text.getvalue())
 
 
@@ -40,15 +56,19 @@ def imported():
 
 
 def archives(dist):
-    """Sizes of wheel and source archive, whose packages must be equal, byte for byte."""
-    (wheel,), (source,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
-    with zipfile.ZipFile(wheel) as file:
-        built = {name: file.read(name) for name in file.namelist() if name.startswith("icllab/")}
-    with tarfile.open(source) as file:
-        names = {member.name.partition("/src/")[2]: member for member in file if "/src/icllab/" in member.name}
-        assert names.keys() == built.keys(), names.keys() ^ built.keys()
-        assert all(file.extractfile(member).read() == built[name] for name, member in names.items())
-    return ", ".join(f"{path.name} {path.stat().st_size / 1e6:.1f} MB" for path in (wheel, source))
+    """Sizes of wheels and source archives, whose packages must be equal, byte for byte."""
+    sizes = []
+    for distribution, package in (("icl_lab", "icllab"), ("icl_lab_book", "iclbook")):
+        (wheel,), (source,) = dist.glob(f"{distribution}-*.whl"), dist.glob(f"{distribution}-*.tar.gz")
+        with zipfile.ZipFile(wheel) as file:
+            built = {name: file.read(name) for name in file.namelist() if name.startswith(f"{package}/")}
+        with tarfile.open(source) as file:
+            names = {member.name.partition("/src/")[2]: member for member in file if f"/src/{package}/" in member.name}
+            assert names.keys() == built.keys(), names.keys() ^ built.keys()
+            assert all(file.extractfile(member).read() == built[name] for name, member in names.items())
+        assert package == "iclbook" or wheel.stat().st_size <= LARGEST, wheel.stat().st_size
+        sizes += [f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in (wheel, source)]
+    return ", ".join(sizes)
 
 
 def served(folder):
@@ -66,9 +86,28 @@ def served(folder):
     assert all(pages)
 
 
+def alone():
+    """Without a book, the commands that need no claim run, and the others say where the book is, in one line."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.environ["ICLLAB_CONFIG"] = folder
+        for command in NEED_NONE:
+            answer(*command.split())
+        for command in NEED_CLAIMS:
+            message = answer(*command.split(), status=2)["error"]["message"]
+            assert ABSENT in message, (command, message)
+            assert "\n" not in message, (command, message)
+        served(folder)
+        os.chdir("/")
+    print(f"{len(NEED_CLAIMS)} commands say where the book is")
+
+
 def main():
     """Examine the environment; an assertion says what is wrong."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if sys.argv[1] == "alone":
+        alone()
+        return
     sizes = archives(Path(sys.argv[1]).resolve())
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -83,7 +122,7 @@ def main():
         assert "MarchenkoPastur67" in answer("cite", CLAIM)["bibtex"]
         answer("draw", CLAIM, "--recorded")
         ours = [row for row in listing["claims"] if row["origin"] is None]
-        figures = Path(sysconfig.get_path("data")) / "share" / "icl-lab" / "figures"
+        figures = Path(importlib.util.find_spec("iclbook").origin).with_name("figures")
         missing = [row["claim"] for row in ours if not figures.joinpath(row["claim"].split("/")[1] + ".png").is_file()]
         assert missing == []
         assert len(ours) > 80

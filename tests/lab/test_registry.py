@@ -4,10 +4,12 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import strangers
 from faults.processes import CLAIMS
 
+from icllab.arena import registry as arena
 from icllab.core.errors import InputError
-from icllab.lab import registry
+from icllab.lab import api, provenance, registrations, registry
 
 STEADY = (CLAIMS / "steady.py").read_text()
 
@@ -157,3 +159,46 @@ def test_the_version_is_that_of_the_measuring_file(tmp_path):
 def test_a_scratch_directory_is_for_measurements_that_ask_for_one():
     assert "scratch" in registry.parameters(registry.load("claims/steady", CLAIMS), CLAIMS)
     assert not {"scratch", "checkpoints"} & registry.parameters(registry.load("asymptotics/double_descent"))
+
+
+def test_only_the_named_packages_are_trusted(tmp_path, monkeypatch):
+    """A wheel with a like name, and a folder with that very name, hold claims from elsewhere: none of it is imported."""
+    mark, (trusted,) = tmp_path / "ran", registry.PACKAGES
+    strangers.planted(tmp_path / "site" / f"{trusted}s", mark)
+    strangers.installed(tmp_path / "site", name="other", value=f"{trusted}s")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("ICLLAB_CONFIG", str(tmp_path / "config"))
+    registrations.add(strangers.planted(tmp_path / trusted, mark))
+    forget_books()
+    try:
+        assert [entry.package for entry in registry.books()] == [f"{trusted}.claims"]
+        assert strangers.CLAIM not in registry.claims()
+        assert registry.foreign()[0][strangers.CLAIM].origin == "other 1.2"
+        with pytest.raises(InputError, match="a claim from elsewhere, whose code runs on `icl run` alone"):
+            registry.load(strangers.CLAIM)
+        assert not mark.exists()
+    finally:
+        monkeypatch.undo()
+        forget_books()
+
+
+def forget_books():
+    """What is installed is read once by a process."""
+    for function in (registrations._installed, registry.books, registry._trusted):
+        function.cache_clear()
+
+
+def test_without_a_book_an_answer_says_where_one_is(monkeypatch):
+    monkeypatch.setattr(registry, "books", lambda: ())
+    monkeypatch.setattr(registry, "_trusted", dict)
+    for search in (registry.load, api.open, arena.folder):
+        with pytest.raises(InputError, match="in a clone of icl-lab `pip install -e book` brings its claims"):
+            search("asymptotics/double_descent")
+    assert registry.claims() == {}
+
+
+def test_a_result_names_the_book_of_its_claim_and_both_commits():
+    assert registry.origin("asymptotics/double_descent")["book"] == "icl-lab-book 0.1"
+    assert registry.origin("claims/steady", CLAIMS)["book"] == ""
+    commit = registry.origin("asymptotics/double_descent")["book_commit"]
+    assert commit == provenance.commit(registry.books()[0].folder)

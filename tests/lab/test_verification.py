@@ -10,7 +10,7 @@ import strangers
 from lab.test_records import forget_claims
 
 from icllab.cli import main
-from icllab.lab import certificate, conformance, records, registry, rerun, verification
+from icllab.lab import certificate, conformance, records, registry, rerun, source_files, verification
 from icllab.lab.basis import basis_of
 
 NAME = "mine/first"
@@ -277,3 +277,16 @@ def test_a_certificate_of_somebody_elses_claim_states_what_is_true_of_it(folder)
     replace(folder, "claim.py", "conditions=", "references='', conditions='' and ")
     text = pages.html(certificate.certificate(basis_of(NAME, folder=folder)), None)
     assert "5 of 7 items that need no run are met; sentence: Claim(...) has no conditions; record: " in text
+
+
+def test_sources_that_moved_into_a_book_are_no_forgery(folder, monkeypatch):
+    """A digest of version 0.3 that the book names is told as moved, and any other as a difference."""
+    name, digests = f"{NAME}/measure.py", np.random.default_rng().bytes(64).hex()
+    monkeypatch.setattr(source_files, "moved", lambda: {name: digests[:64]})
+    answer = verified(folder, put("digests", "sources", name, digests[:64]))
+    assert answer.differs == ()
+    assert "1 sources that moved into a book, but for their imports" in answer.agrees
+    for at in (name, f"{NAME}/claim.py"):
+        digest = digests[64:] if at == name else digests[:64]
+        (difference,) = verified(folder, put("digests", "sources", at, digest)).differs
+        assert difference.startswith(f"digests/sources/{at} is '{digest}'")

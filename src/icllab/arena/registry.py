@@ -90,7 +90,8 @@ def folder(table: str | Path) -> Path:
     """The folder of a table: one that ships, by name, or any folder with a ``phenomenon.py``."""
     if (Path(table) / "phenomenon.py").is_file():
         return Path(table).resolve()
-    require_known("table", str(table), tables(), "(or a folder with a phenomenon.py)")
+    hints = ["or a folder with a phenomenon.py", *books.absent()]
+    require_known("table", str(table), tables(), " ".join(f"({hint})" for hint in hints))
     return tables()[str(table)]
 
 

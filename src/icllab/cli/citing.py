@@ -19,7 +19,7 @@ def cite(words: Sequence[str], text: bool, folder: Path | None) -> Report:
         if not whole:
             cards = [records.card(claim, folder, judged=False) for claim in registry.claims(folder)]
             near = search.nearest(name, cards, references().values())
-            raise InputError(f"unknown claim or source {name!r}; near are {near}")
+            raise InputError("; ".join([f"unknown claim or source {name!r}", f"near are {near}", *registry.absent()]))
     sources = sources or records.card(name, folder, judged=False).sources
     answer = "\n".join(source.text for source in sources) if text else bibliography(sources)
     data = {"claim": name, "sources": [source.key for source in sources], "text" if text else "bibtex": answer}

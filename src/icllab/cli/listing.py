@@ -24,6 +24,8 @@ def listed(
     cards = [records.card(name, claims) for name in registry.claims(claims)]
     foreign, warnings = _foreign(claims)
     cards += foreign
+    if not cards:
+        raise InputError(f"icl list: expected claims, got none; {'; '.join([*registry.absent(), *warnings])}")
     if subject is not None:
         require_known("subject", subject, {card.subject for card in cards})
     sources = {card.claim: {source.key for source in card.sources} for card in cards}

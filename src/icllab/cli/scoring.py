@@ -9,6 +9,7 @@ from icllab.arena import registry
 from icllab.cli.reports import Report, typeset
 from icllab.core.errors import InputError
 from icllab.core.spelling import with_error
+from icllab.lab import registry as books
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,8 @@ def arena(table: str | None, theories: Path | None, register: bool) -> Report:
 
 
 def _tables() -> Report:
+    if not registry.tables():
+        raise InputError("; ".join(["icl arena: expected tables, got none", *books.absent()]))
     rows = [{"table": name, "title": registry.title(name), **_counts(name)} for name in registry.tables()]
 
     def plain(console: "Console") -> None:

@@ -203,7 +203,8 @@ def locate(
     if registry.is_foreign(results, claims):
         registry.load(results, claims)  # raises: reading would run its code
     if not path.exists():
-        raise unknown("claim", results, registry.claims(claims), "(or a directory of results, or a .nc file)")
+        hints = ["or a directory of results, or a .nc file", *registry.absent()]
+        raise unknown("claim", results, registry.claims(claims), " ".join(f"({hint})" for hint in hints))
     if size is not None or control is not None:
         raise InputError(f"expected a size and a control with a claim, got them with the path {results}")
     if path.is_dir():

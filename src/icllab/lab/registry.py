@@ -31,7 +31,6 @@ from icllab.lab.registrations import Registration
 
 PACKAGES = ("iclbook",)
 """The packages of trusted books: their code is imported when it is needed. A user cannot add to them."""
-NO_BOOK = "no claims are installed; in a clone of icl-lab `pip install -e book` brings its book"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VERSION = re.compile(r"^VERSION = (\d+)\b", re.MULTILINE)
 
@@ -152,10 +151,8 @@ def _require_name(name: object) -> None:
 
 
 def _unknown(name: str, names: list[str], folder: str | Path | None, warnings: list[str]) -> InputError:
-    hint = [] if folder else ["(claims of your own: --claims DIR)"]
-    if not books():
-        hint.append(f"({NO_BOOK})")
-    return unknown("claim", name, names, " ".join([*hint, *(f"({warning})" for warning in warnings)]))
+    hints = [] if folder else ["claims of your own: --claims DIR"]
+    return unknown("claim", name, names, " ".join(f"({hint})" for hint in [*hints, *absent(), *warnings]))
 
 
 @functools.cache  # what is installed is read once by a process
@@ -163,6 +160,11 @@ def books() -> tuple[Registration, ...]:
     """The trusted books that are installed."""
     registered = registrations.registered()[0]
     return tuple(entry for entry in registered if entry.package.partition(".")[0] in PACKAGES)
+
+
+def absent() -> list[str]:
+    """Where the book is, in a line, unless one is installed."""
+    return [] if books() else ["no book is installed; in a clone of icl-lab `pip install -e book` brings its claims"]
 
 
 def book(path: Path) -> Registration | None:

@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-from icllab.core.files import source_text
+from icllab.core.files import read_object, source_text
 from icllab.lab import registry
 from icllab.lab.claim import Claim
+
+_REMEDY = "install the book again"
 
 
 def source_files(claim: str, folder: str | Path | None = None) -> dict[str, Path]:
@@ -38,6 +40,12 @@ def measure_digest(claim: Claim, folder: str | Path | None = None) -> str:
         with contextlib.suppress(TypeError, OSError):  # a callable that is no function
             text = inspect.getsource(inspect.unwrap(cast(Any, registry.load(claim.name, folder).measure)))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def moved() -> dict[str, str]:
+    """Name -> SHA-256 of files as icl-lab 0.3 had them among its own; but for imports they are those of their book."""
+    paths = [entry.folder.with_name("moved.json") for entry in registry.books()]
+    return {name: digest for path in paths if path.is_file() for name, digest in read_object(path, _REMEDY).items()}
 
 
 def digests(files: dict[str, Path]) -> dict[str, str]:
