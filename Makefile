@@ -40,7 +40,8 @@ book: $(VENV)/.dev ## the tests of the book: every claim at smoke against golden
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) -m "not slow and not gpu" book/tests
 
 slow: $(VENV)/.dev ## the slow tests, then a smoke test under every other supported Python that is installed
-	$(BIN)/python -m pytest -m "slow and not gpu" tests book/tests
+	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(BIN)/python -m pytest -m "slow and not gpu" book/tests
 	@for p in $(OTHER_PYTHONS); do v=.venv-$${p##*/}; \
 	  echo "== $$p" && $(MAKE) --no-print-directory PYTHON=$$p VENV=$$v $$v/.core && rm -rf $$v/results && \
 	  $$v/bin/icl demo --out $$v/results || exit 1; done

@@ -2,6 +2,10 @@
 
 import pytest
 
+import iclbook
+
+assert "fixture_book" not in str(iclbook.__file__), "book/tests and tests run apart: each has a book of its own"
+
 
 def pytest_terminal_summary(terminalreporter):
     """How many claims had their golden numbers judged to rounding: on another platform none are."""

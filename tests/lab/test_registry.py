@@ -162,7 +162,7 @@ def test_a_scratch_directory_is_for_measurements_that_ask_for_one():
 
 
 def test_only_the_named_packages_are_trusted(tmp_path, monkeypatch):
-    """A wheel with a like name, and a folder with that very name, hold claims from elsewhere: none of it is imported."""
+    """A wheel with a like name, and a folder with that very name, hold foreign claims: none of it is imported."""
     mark, (trusted,) = tmp_path / "ran", registry.PACKAGES
     strangers.planted(tmp_path / "site" / f"{trusted}s", mark)
     strangers.installed(tmp_path / "site", name="other", value=f"{trusted}s")
@@ -190,6 +190,7 @@ def forget_books():
 
 def test_without_a_book_an_answer_says_where_one_is(monkeypatch):
     monkeypatch.setattr(registry, "books", lambda: ())
+    monkeypatch.setattr(registrations, "registered", lambda: ([], []))
     monkeypatch.setattr(registry, "_trusted", dict)
     for search in (registry.load, api.open, arena.folder):
         with pytest.raises(InputError, match="in a clone of icl-lab `pip install -e book` brings its claims"):
