@@ -357,6 +357,28 @@ def _requests(grids: Sequence[Grid]) -> Iterator[tuple[Coordinates, dict[str, se
     yield from cells.values()
 
 
+def values_of_block(
+    claim: Claim, size: str, values: Mapping[str, Named], unread: Mapping[str, Sequence[Any]]
+) -> dict[str, Named]:
+    """What ``measure`` returned, at the values of the axes that it has not read: it returned those of the size.
+
+    Raises:
+        InputError: A value is not one of the size's.
+    """
+    taken, of_size = dict(values), claim.grid(size).traced
+    for axis, block in unread.items():
+        known = of_size[axis]
+        if tuple(map(canonical, block)) == known:
+            continue
+        for name, (axes, array) in taken.items():
+            if axis in axes and np.shape(array)[axes.index(axis)] == len(known):
+                if strange := [value for value in block if canonical(value) not in known]:
+                    raise expected(axis, f"some of {list(known)}, which `measure` returns whatever is set", strange)
+                places = [known.index(canonical(value)) for value in block]
+                taken[name] = (axes, np.take(np.asarray(array), places, axes.index(axis)))
+    return taken
+
+
 def cell_dataset(
     claim: Claim, values: Mapping[str, Named], block: Mapping[str, Sequence[Any]], attributes: Mapping[str, Any]
 ) -> xr.Dataset:
@@ -568,7 +590,7 @@ def _needed(
     Missing values are the reason if with NaN in their place nothing is raised, or another error, or one elsewhere. A
     quantity without a finite number is taken for the reason if there is one, and the error is named.
     """
-    for part in (*({axis: values} for axis, values in lacking.items()), lacking):
+    for part in (*({axis: values} for axis, values in lacking.items()), *([lacking] if len(lacking) > 1 else [])):
         try:
             repeat(part)
         except Exception as another:
