@@ -279,9 +279,7 @@ def _dataset(job: Job) -> "xr.Dataset":
             assert claim.measure is not None  # the registry has set it
             point = claim.point(job.cell, block)
             values = claim.measure(point, key=key, **arguments)
-            return values_of_block(
-                claim, request.size, values, {a: v for a, v in block.items() if a not in point.names_read}
-            )
+            return values_of_block(claim, request.size, values, block, point.names_read)
 
         provenance.reset_memory()
         start, cpu_start = time.perf_counter(), time.process_time()
