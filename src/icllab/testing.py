@@ -3,13 +3,16 @@
     from icllab import testing
     test_contracts = testing.contracts(Path(__file__).parent)
 
-The tests judge recorded data and data that are made of these, without JAX. A claim without recorded data is skipped.
+The tests judge recorded data and data that are made of these, without JAX, but for those of ``MEASURED``, which run
+``smoke``. A claim without recorded data is skipped.
 """
 
+import contextlib
 import functools
 import re
+import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, require_known
+from icllab.core.grid import spelled
 from icllab.lab import records, registry
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.outcomes import Outcome
@@ -62,9 +66,19 @@ class Subject:
             return judge(self.claim, predicted(self.claim, data))
 
     @functools.cached_property
+    def recorded(self) -> "Verdict":
+        """The verdict on the recorded data."""
+        return records.judged(self.claim.name, self.size, folder=self.folder)[1]
+
+    @property
     def findings(self) -> "dict[str, Finding]":
         """The findings on the recorded data, by their identifiers."""
-        return {finding.id: finding for finding in self.verdict(self.data).findings}
+        return {finding.id: finding for finding in self.recorded.findings}
+
+    @functools.cached_property
+    def single_seed(self) -> "Verdict | None":
+        """The verdict on the first seed alone; None of data without seeds."""
+        return self.verdict(self.data.isel({SEED: [0]})) if SEED in self.data.dims else None
 
 
 Contract: TypeAlias = Callable[[Subject], None]
@@ -76,18 +90,29 @@ def recorded_verdict(subject: Subject) -> None:
     for size, entry in records.read(name, subject.folder).items():
         if size == SIZES[0] or size not in records.groups(name, subject.folder):
             continue
-        verdict = records.judged(name, size, folder=subject.folder)[1]
-        assert verdict.outcome.value == entry["verdict"] != Outcome.FAILS, f"{size}: {verdict.outcome.value}"
-        assert any(finding.about == "claim" for finding in verdict.findings), f"{size}: no finding is about the claim"
+        again = size == subject.size
+        verdict = subject.recorded if again else records.judged(name, size, folder=subject.folder)[1]
+        if verdict.outcome.value != entry["verdict"] or verdict.outcome is Outcome.FAILS:
+            raise AssertionError(f"{size}: expected {entry['verdict']} and not fails, got {verdict.outcome.value}")
+        if all(finding.about != "claim" for finding in verdict.findings):
+            raise AssertionError(f"{size}: expected a finding about the claim, got none")
         findings = [records.plain_finding(finding) for finding in verdict.findings]
         names = [finding["id"] for finding in findings]
-        assert names == [stated["id"] for stated in entry["findings"]], f"{size}: other findings than recorded"
-        assert len({*names}) == len(names), f"{size}: two findings have one identifier"
-        assert [name for name in names if not IDENTIFIER.fullmatch(name)] == [], f"{size}: identifiers"
+        if names != (recorded := [stated["id"] for stated in entry["findings"]]):
+            raise AssertionError(f"{size}: expected the findings {recorded}, got {names}")
+        _require_none([name for name in names if names.count(name) > 1], f"{size}: several findings of one identifier")
+        _require_none([name for name in names if not IDENTIFIER.fullmatch(name)], f"{size}: identifiers")
         for finding, stated in zip(findings, entry["findings"], strict=True):
-            assert _differences(finding, stated) == [], f"{size}, {finding['id']}"
-            for number in ("predicted", "tolerance"):
-                assert isinstance(finding[number], float), f"{size}, {finding['id']}: {number} is not finite"
+            text = f"{size}, {finding['id']}"
+            _require_none(_differences(finding, stated), f"{text}: differs from the record, now and recorded")
+            infinite = [name for name in ("predicted", "tolerance") if not isinstance(finding[name], float)]
+            _require_none(infinite, f"{text}: not finite")
+
+
+def _require_none(faults: Iterable[object] | Mapping[str, object], text: str) -> None:
+    """Raise AssertionError with the faults unless there are none; pytest explains asserts of test files alone."""
+    if faults:
+        raise AssertionError(f"{text}: {faults}")
 
 
 def _differences(finding: Mapping[str, Any], stated: Mapping[str, Any]) -> list[tuple[Any, Any]]:
@@ -107,30 +132,22 @@ def order_of_seeds(subject: Subject) -> None:
     """The findings are those of the same seeds in another order."""
     if SEED in subject.data.dims:
         count = subject.data.sizes[SEED]
-        orders = (np.arange(count)[::-1], np.random.default_rng(count).permutation(count))
-        for order in orders:
-            assert _changes(subject, subject.data.isel({SEED: order})) == {}, "the order of seeds changes findings"
+        order = np.roll(np.random.default_rng(count).permutation(count), 1) if count > 2 else np.arange(count)[::-1]
+        _require_none(_changes(subject, subject.data.isel({SEED: order})), "the order of seeds changes findings")
 
 
 def one_seed_is_judged(subject: Subject) -> None:
     """The check does not raise on a single seed."""
-    for data in _single_seeds(subject):
-        subject.verdict(data)
+    _ = subject.single_seed
 
 
 def one_seed_is_undecided(subject: Subject) -> None:
     """A single seed decides nothing, but for a finding whose error is known without seeds (``checks.seedless``)."""
-    for data in _single_seeds(subject):
-        verdict = subject.verdict(data)
+    if verdict := subject.single_seed:
         decided = [f.id for f in verdict.findings if not f.seedless and f.outcome is Outcome.FAILS]
-        assert decided == [], "fails on one seed"
-        if not all(finding.seedless for finding in verdict.findings):
-            assert verdict.outcome is not Outcome.HOLDS, "holds on one seed"
-
-
-def _single_seeds(subject: Subject) -> "list[xr.Dataset]":
-    """The data of the first seed alone, and of the last."""
-    return [subject.data.isel({SEED: [i]}) for i in (0, -1)] if SEED in subject.data.dims else []
+        _require_none(decided, "fails on one seed")
+        if verdict.outcome is Outcome.HOLDS:
+            _require_none([f.id for f in verdict.findings if not f.seedless], "holds on one seed")
 
 
 def no_number_is_undecided(subject: Subject) -> None:
@@ -138,7 +155,8 @@ def no_number_is_undecided(subject: Subject) -> None:
     data = subject.data.map(lambda values: values * np.nan if values.dtype.kind in "iuf" else values)
     verdict = subject.verdict(data)
     decided = {finding.id: finding.outcome.value for finding in verdict.findings if finding.outcome != "undecided"}
-    assert verdict.outcome is Outcome.UNDECIDED, f"data without a number give {decided}"
+    if verdict.outcome is not Outcome.UNDECIDED:
+        raise AssertionError(f"data without a number: expected undecided, got {decided}")
 
 
 def _changes(subject: Subject, data: "xr.Dataset") -> dict[str, str]:
@@ -162,14 +180,35 @@ def cut_axis(subject: Subject) -> None:
         spurious = {f.id for f in verdict.findings if f.outcome is Outcome.FAILS} - before
         if spurious:
             refuted[f"{axis}={part[axis].values[0]}"] = spurious
-    assert refuted == {}, "fails without the other values of an axis, where it does not with them"
+    _require_none(refuted, "fails without the other values of an axis, and not with them")
 
 
 def descending_axis(subject: Subject) -> None:
-    """The findings are those of the same values of an axis in descending order."""
-    data = subject.data
-    changes = {axis: _changes(subject, data.isel({axis: slice(None, None, -1)})) for axis in data.dims if axis != SEED}
-    assert {axis: change for axis, change in changes.items() if change} == {}, "the order of an axis changes findings"
+    """The findings are those of the same data with the values of every axis in descending order."""
+    axes = {axis: slice(None, None, -1) for axis in subject.data.dims if axis != SEED}
+    _require_none(_changes(subject, subject.data.isel(axes)), "the order of the values of axes changes findings")
+
+
+def requested_values(subject: Subject) -> None:
+    """At ``smoke``, a run with one name along an axis measures what the golden numbers have there, or is refused.
+
+    It runs the claim's ``measure``, with JAX. Axes of names are cut to their last one, all at once.
+    """
+    from icllab.lab.job import new_request
+    from icllab.lab.run import compute, read
+
+    claim, folder = subject.claim, subject.folder
+    axes = {axis: values for axis, values in claim.grid(SIZES[0]).traced.items() if isinstance(values[-1], str)}
+    last = {axis: [values[-1]] for axis, values in axes.items() if len(values) > 1}
+    if not last or claim.reduce is not None or SIZES[0] not in records.groups(claim.name, folder):
+        return
+    golden = records.data(claim.name, SIZES[0], folder=folder)
+    with tempfile.TemporaryDirectory() as out:
+        request = new_request(claim.name, SIZES[0], axes=last, out=out, claims=folder)
+        with contextlib.suppress(InputError):
+            compute(request, progress=lambda *_: None)
+            faults = records.differences(golden.sel(last), read(request, theory=False)[0])
+            _require_none(faults, f"other numbers at {spelled(last)} than the golden ones")
 
 
 CONTRACTS: dict[str, Contract] = {
@@ -182,9 +221,12 @@ CONTRACTS: dict[str, Contract] = {
         no_number_is_undecided,
         cut_axis,
         descending_axis,
+        requested_values,
     )
 }
 """The contracts by name."""
+MEASURED = (requested_values.__name__,)
+"""Names of those that measure, at ``smoke``; the others have recorded data alone, and no JAX."""
 
 
 def contracts(folder: str | Path | None = None, *names: str) -> "Callable[[Contract, str], None]":

@@ -252,9 +252,9 @@ class Claim:
             sizes={size: {**axes, **world.axes} for size, axes in self.sizes.items()},
         )
 
-    def point(self, cell: Coordinates, block: Mapping[str, tuple[Value, ...]]) -> SimpleNamespace:
+    def point(self, cell: Coordinates, block: Mapping[str, tuple[Value, ...]]) -> "Point":
         """What ``measure`` sees of a cell."""
-        return SimpleNamespace(**self.fixed, **{name: cell[name] for name in self.static}, **block)
+        return Point(**self.fixed, **{name: cell[name] for name in self.static}, **block)
 
     def configuration(self, size: str, control: str | None, matmul_precision: str = DEFAULT) -> dict[str, Any]:
         """What a cell depends on besides its coordinates: a store holds cells of one configuration."""
@@ -273,6 +273,22 @@ class Claim:
             "matmul_precision": matmul_precision,
             "schema": SCHEMA,
         }
+
+
+class Point(SimpleNamespace):
+    """Fixed values and coordinates as attributes; ``names_read`` has the names of those that were read."""
+
+    __slots__ = ("names_read",)
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        self.names_read: set[str] = set()
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name != "names_read":
+            self.names_read.update(value if name == "__dict__" else [name])
+        return value
 
 
 def completed(configuration: Mapping[str, Any]) -> dict[str, Any]:

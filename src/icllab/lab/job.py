@@ -248,7 +248,7 @@ def _dataset(job: Job) -> "xr.Dataset":
     """The Dataset of a cell, with its provenance in the attributes."""
     import jax
 
-    from icllab.lab.results import cell_dataset
+    from icllab.lab.results import cell_dataset, values_of_block
 
     request, claim = job.request, job.request.claim()
     attributes = {
@@ -278,7 +278,9 @@ def _dataset(job: Job) -> "xr.Dataset":
 
         def measure_block(block: Mapping[str, Any]) -> Any:
             assert claim.measure is not None  # the registry has set it
-            return claim.measure(claim.point(job.cell, block), key=key, **arguments)
+            point = claim.point(job.cell, block)
+            values = claim.measure(point, key=key, **arguments)
+            return values_of_block(claim, request.size, values, block, point.names_read)
 
         provenance.reset_memory()
         start, cpu_start = time.perf_counter(), time.process_time()

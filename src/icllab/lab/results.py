@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import xarray as xr
 
+from icllab.core import calls
 from icllab.core.errors import CellsMissing, EnvironmentFault, IclError, InputError, expected
 from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, read_object, write_atomically
 from icllab.core.grid import Coordinates, Grid, Named, Value, canonical, spelled
@@ -357,6 +358,30 @@ def _requests(grids: Sequence[Grid]) -> Iterator[tuple[Coordinates, dict[str, se
     yield from cells.values()
 
 
+def values_of_block(
+    claim: Claim, size: str, values: Mapping[str, Named], block: Mapping[str, Sequence[Any]], names_read: set[str]
+) -> dict[str, Named]:
+    """What ``measure`` returned, at the values of a block along axes of which it returned the values of the size.
+
+    It did so along an axis whose name it has not read, and where it returned as many values as the size has.
+
+    Raises:
+        InputError: A value is not one of the size's.
+    """
+    taken, of_size = dict(values), claim.grid(size).traced
+    for axis, requested in block.items():
+        known = of_size[axis]
+        if tuple(map(canonical, requested)) == known or (axis in names_read and len(requested) == len(known)):
+            continue
+        for name, (axes, array) in taken.items():
+            if axis in axes and np.shape(array)[axes.index(axis)] == len(known):
+                if strange := [value for value in requested if canonical(value) not in known]:
+                    raise expected(axis, f"some of {list(known)}, which `measure` returns whatever is set", strange)
+                places = [known.index(canonical(value)) for value in requested]
+                taken[name] = (axes, np.take(np.asarray(array), places, axes.index(axis)))
+    return taken
+
+
 def cell_dataset(
     claim: Claim, values: Mapping[str, Named], block: Mapping[str, Sequence[Any]], attributes: Mapping[str, Any]
 ) -> xr.Dataset:
@@ -568,7 +593,7 @@ def _needed(
     Missing values are the reason if with NaN in their place nothing is raised, or another error, or one elsewhere. A
     quantity without a finite number is taken for the reason if there is one, and the error is named.
     """
-    for part in (*({axis: values} for axis, values in lacking.items()), lacking):
+    for part in (*({axis: values} for axis, values in lacking.items()), *([lacking] if len(lacking) > 1 else [])):
         try:
             repeat(part)
         except Exception as another:
@@ -583,8 +608,10 @@ def _needed(
 
 def _origin(error: Exception) -> tuple[object, ...]:
     """Type and place of an error; of a lookup also the key."""
-    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)[1:]]
-    return type(error), lines, error.args if isinstance(error, KeyError) else ()
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename not in (__file__, calls.__file__)]
+    key = str(error).partition(". ")[0] if isinstance(error, KeyError) else ""  # what follows lists variables
+    return type(error), lines, key
 
 
 def _narrowed(part: Block, error: Exception) -> Block:
