@@ -220,7 +220,7 @@ def _items(arrangement, **options):
 
 def _prefixed():
     transformer = _transformer(Interleaved(), layers=2, mlp=(8,), norm="pre", positions="learned", length=12)
-    return Prefixed.from_context(transformer, _pool_task().sample(key=KEY).alone(3, size=4))
+    return eqx.filter_jit(Prefixed.from_context)(transformer, sampled(_pool_task(), KEY).alone(3, size=4))
 
 
 _EVERY = Joined(answers="every", causal=True, query_is_key=False)
