@@ -337,6 +337,12 @@ def sampled_batch(task, keys):
     return jax.vmap(lambda key: task.sample(key=key))(keys)
 
 
+@eqx.filter_jit
+def sampled_many(task, count, key):
+    """Prompts of one call for many of them, along the first axis."""
+    return task.sample_many(count, key=key)
+
+
 def cast(tree, dtype):
     """Every floating-point leaf in the given type."""
     return jax.tree.map(lambda x: jnp.asarray(np.asarray(x, dtype)) if eqx.is_inexact_array(x) else x, tree)
