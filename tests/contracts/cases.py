@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from character_tokenizer import CharacterTokenizer
+from drawing import sampled
 
 from icllab import algorithms
 from icllab.lab import registry
@@ -323,24 +324,6 @@ PREDICTORS = {
 PREDICTORS = {name: MODELS.get(name) or once(build) for name, build in PREDICTORS.items()}
 
 CLAIMS = sorted(registry.claims())
-
-
-@eqx.filter_jit
-def sampled(task, key):
-    """One prompt."""
-    return task.sample(key=key)
-
-
-@eqx.filter_jit
-def sampled_batch(task, keys):
-    """A prompt for each key, along the first axis."""
-    return jax.vmap(lambda key: task.sample(key=key))(keys)
-
-
-@eqx.filter_jit
-def sampled_many(task, count, key):
-    """Prompts of one call for many of them, along the first axis."""
-    return task.sample_many(count, key=key)
 
 
 def cast(tree, dtype):

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import TASKS, sampled_batch, sampled_many
+from contracts.cases import TASKS
+from drawing import sampled_batch, sampled_many
 from prompt_uses import watched
 from scipy.stats import norm
 

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import MODELS, part, sampled, sampled_batch, task_of
+from contracts.cases import MODELS, part, task_of
+from drawing import sampled, sampled_batch
 
 from icllab.models import edited
 

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import PREDICTORS, cast, part, sampled, sampled_batch, task_of
+from contracts.cases import PREDICTORS, cast, part, task_of
+from drawing import sampled, sampled_batch
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt, TokenPrompt

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import TASKS, cast, sampled, sampled_batch
+from contracts.cases import TASKS, cast
+from drawing import sampled, sampled_batch
 
 from icllab.core.prompt import scored_positions
 from icllab.tasks import Mixture
