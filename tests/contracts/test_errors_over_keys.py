@@ -119,7 +119,7 @@ def test_susceptibilities_by_chains():
     functions = {"tilted": {"more": tilted}, "observables": {"first": lambda w: w[0] ** 2, "loss": quadratic}}
     at = {"nbeta": 50.0, "localization": 1.0, "route": CHAINS}
     measure = functools.partial(susceptibility, quadratic, jnp.zeros(3), **functions, **at)
-    assert_calibrated(*over_keys(lambda key: measure(key=key), with_error("susceptibility", "mean"), 120))
+    assert_calibrated(*over_keys(lambda key: measure(key=key), with_error("susceptibility", "mean"), 80))
 
 
 def test_fluctuations_by_chains():
