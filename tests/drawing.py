@@ -1,4 +1,4 @@
-"""Prompts and weights that NumPy draws: no program is compiled, whatever their shapes."""
+"""Prompts of a task by one program, which an eager call compiles operation by operation; and what NumPy draws."""
 
 import equinox as eqx
 import jax
@@ -23,3 +23,21 @@ def with_normal_weights(build, seed, std=0.5):
         return jnp.asarray(std * rng.normal(size=leaf.shape), leaf.dtype) if is_array else leaf
 
     return jax.tree.map(drawn, eqx.filter_eval_shape(build))
+
+
+@eqx.filter_jit
+def sampled(task, key):
+    """One prompt."""
+    return task.sample(key=key)
+
+
+@eqx.filter_jit
+def sampled_batch(task, keys):
+    """A prompt for each key, along the first axis."""
+    return jax.vmap(lambda key: task.sample(key=key))(keys)
+
+
+@eqx.filter_jit
+def sampled_many(task, count, key):
+    """Prompts of one call for many of them, along the first axis."""
+    return task.sample_many(count, key=key)

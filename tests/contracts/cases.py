@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from character_tokenizer import CharacterTokenizer
+from drawing import sampled
 
 from icllab import algorithms
 from icllab.lab import registry
@@ -220,7 +221,7 @@ def _items(arrangement, **options):
 
 def _prefixed():
     transformer = _transformer(Interleaved(), layers=2, mlp=(8,), norm="pre", positions="learned", length=12)
-    return Prefixed.from_context(transformer, _pool_task().sample(key=KEY).alone(3, size=4))
+    return eqx.filter_jit(Prefixed.from_context)(transformer, sampled(_pool_task(), KEY).alone(3, size=4))
 
 
 _EVERY = Joined(answers="every", causal=True, query_is_key=False)
@@ -323,18 +324,6 @@ PREDICTORS = {
 PREDICTORS = {name: MODELS.get(name) or once(build) for name, build in PREDICTORS.items()}
 
 CLAIMS = sorted(registry.claims())
-
-
-@eqx.filter_jit
-def sampled(task, key):
-    """One prompt."""
-    return task.sample(key=key)
-
-
-@eqx.filter_jit
-def sampled_batch(task, keys):
-    """A prompt for each key, along the first axis."""
-    return jax.vmap(lambda key: task.sample(key=key))(keys)
 
 
 def cast(tree, dtype):

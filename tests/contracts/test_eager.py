@@ -7,7 +7,8 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from contracts.cases import MODELS, PREDICTORS, TASKS, cast, sampled, task_of
+from contracts.cases import MODELS, PREDICTORS, TASKS, cast, task_of
+from drawing import sampled
 
 from icllab.core.protocols import declared
 

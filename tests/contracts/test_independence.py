@@ -12,12 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import TASKS, sampled_batch
+from contracts.cases import TASKS
+from drawing import sampled_batch, sampled_many
 from prompt_uses import watched
 from scipy.stats import norm
 
 import icllab as icl
 from icllab import algorithms
+from icllab.core.protocols import AbstractTask
 from icllab.diagnostics.identification import comparison, layer_probe
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.hmc import HMC
@@ -142,9 +144,12 @@ def test_inputs_task_and_noise_of_a_prompt_are_uncorrelated(name):
 
 @pytest.mark.parametrize("name", [name for name in TASKS if name not in ("fixed_prompts", "table", "text")])
 def test_prompts_of_one_stream_are_uncorrelated(name):
-    """Neighbouring prompts, of one call for many of them and of keys of their own."""
+    """Neighbouring prompts, of one call for many of them, and of keys of their own where it has a way of its own."""
     task, (first, second) = TASKS[name](), jax.random.split(jax.random.key(3))
-    for prompts in (task.sample_many(1000, key=first), sampled_batch(task, jax.random.split(second, 1000))):
+    streams = [sampled_many(task, 1000, first)]
+    if type(task).sample_many is not AbstractTask.sample_many:  # which draws with a key for each
+        streams.append(sampled_batch(task, jax.random.split(second, 1000)))
+    for prompts in streams:
         leaves = [np.asarray(leaf, float).reshape(1000, -1) for leaf in jax.tree.leaves(prompts)]
         entries = np.concatenate(leaves, axis=1)
         assert_uncorrelated(entries[:-1:2], entries[1::2])
@@ -154,7 +159,7 @@ def test_prompts_of_one_stream_are_uncorrelated(name):
 def test_items_labels_and_places_of_a_prompt_are_uncorrelated(name):
     """The noise of two items, and the label and place of a prompt with the entries of its items."""
     task = TASKS[name]()
-    prompts = task.sample_many(4000, key=jax.random.key(4))
+    prompts = sampled_many(task, 4000, jax.random.key(4))
     items, classes = np.asarray(prompts.items, float), np.asarray(prompts.classes)
     apart = (classes[:, 0] != classes[:, 1]) & (classes[:, :2] < 0).all(1)  # of novel classes, with fresh means
     if apart.sum() > 200:

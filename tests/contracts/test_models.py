@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import MODELS, part, sampled, sampled_batch, task_of
+from contracts.cases import MODELS, part, task_of
+from drawing import sampled, sampled_batch
 
 from icllab.models import edited
 
@@ -26,14 +27,16 @@ def traced(model, prompt):
 
 
 @eqx.filter_jit
-def ablations(model, prompt, targets):
-    """The trace without any edit; for every target the trace in which it is zero, and the edited model's prediction."""
+def ablations(model, prompt, names):
+    """Traces and predictions of the edited model: the first of no edit, then for each name with that value as zero."""
 
-    def ablate(target):
-        return lambda name, value: jnp.zeros_like(value) if name == target else value
+    def ablated(target):
+        def edit(name, value):
+            return jnp.where(target == names.index(name), 0, value)
 
-    one_by_one = {name: (model.trace(prompt, ablate(name)), edited(model, ablate(name))(prompt)) for name in targets}
-    return model.trace(prompt), one_by_one
+        return model.trace(prompt, edit), edited(model, edit)(prompt)
+
+    return jax.lax.map(ablated, jnp.arange(-1, len(names)))
 
 
 def test_the_trace_ends_in_the_prediction(name, prompt):
@@ -49,12 +52,12 @@ def test_every_named_activation_can_be_edited_and_matters(name, prompt):
     model = MODELS[name]()
     names = []  # in the order in which they are computed, which a compiled program does not keep
     jax.eval_shape(lambda prompt: model.trace(prompt, lambda name, value: names.append(name) or value), prompt)
-    plain, ablated = ablations(model, prompt, tuple(names))
-    for target, (trace, prediction) in ablated.items():
-        assert not np.array_equal(trace.prediction, plain.prediction)
-        np.testing.assert_allclose(prediction, trace.prediction, **ROUNDING)
-        for other in names[: names.index(target)]:
-            np.testing.assert_array_equal(trace.activations[other], plain.activations[other])
+    traces, predictions = jax.tree.map(np.asarray, ablations(model, prompt, tuple(names)))
+    for i, target in enumerate(names):
+        assert not np.array_equal(traces.prediction[i + 1], traces.prediction[0]), target
+        np.testing.assert_allclose(predictions[i + 1], traces.prediction[i + 1], **ROUNDING)
+        for other in names[:i]:
+            np.testing.assert_array_equal(traces.activations[other][i + 1], traces.activations[other][0])
 
 
 def test_no_random_numbers_are_drawn_twice(name):

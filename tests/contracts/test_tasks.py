@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracts.cases import TASKS, cast, sampled, sampled_batch
+from contracts.cases import TASKS, cast
+from drawing import sampled, sampled_batch
 
 from icllab.core.prompt import scored_positions
 from icllab.tasks import Mixture
@@ -13,6 +14,7 @@ from icllab.tasks.classification import AbstractClassification, SignLabels
 
 # One case after the other: what is compiled for a case is used by all of its tests.
 pytestmark = pytest.mark.parametrize("name", TASKS, scope="module")
+in_float64 = pytest.mark.parametrize("precision", ["float64"], indirect=True)
 
 
 def same(one, other):
@@ -30,8 +32,9 @@ def losses(task, prediction, prompt):
     )
 
 
-def test_the_same_key_gives_the_same_prompt_and_another_key_another(name, getkey):
-    task, key = TASKS[name](), getkey()
+@in_float64
+def test_the_same_key_gives_the_same_prompt_and_another_key_another(name, precision, getkey):
+    task, key = cast(TASKS[name](), precision), getkey()
     prompt = sampled(task, key)
     assert same(prompt, sampled(task, key))
     assert not same(prompt, sampled(task, getkey()))
@@ -48,19 +51,21 @@ def test_vmap_changes_nothing(name, precision, getkey):
             np.testing.assert_allclose(a, np.asarray(b)[i], rtol=tolerance, atol=tolerance)
 
 
-def test_a_prompt_has_one_position_more_than_its_length(name, getkey):
-    task = TASKS[name]()
+@in_float64
+def test_a_prompt_has_one_position_more_than_its_length(name, precision, getkey):
+    task = cast(TASKS[name](), precision)
     prompt = sampled(task, getkey())
     assert prompt.positions == task.length + 1
     assert prompt.length == task.length
 
 
-def test_the_loss_is_zero_at_the_target_and_differentiable(name, getkey):
-    task = TASKS[name]()
+@in_float64
+def test_the_loss_is_zero_at_the_target_and_differentiable(name, precision, getkey):
+    task = cast(TASKS[name](), precision)
     prompt = sampled(task, getkey())
     judge = task.tasks[0] if isinstance(task, Mixture) else task
     if isinstance(judge, AbstractClassification):
-        certain = np.eye(judge.class_count, dtype=np.float32)[np.asarray(judge.targets(prompt))]
+        certain = np.eye(judge.class_count, dtype=precision)[np.asarray(judge.targets(prompt))]
         loss, gradient = losses(task, 1e3 * certain, prompt)
         mask = scored_positions(prompt)
         counts = np.ones(prompt.positions, bool) if mask is None else np.asarray(mask)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawing import sampled, sampled_many
 from scipy.special import log_softmax
 
 from icllab.core.errors import InputError
@@ -14,7 +15,7 @@ from icllab.tasks import FixedPrompts, InContextCopying, ItemLabel, LabelRelatio
 
 def test_loss_and_accuracy(getkey):
     task = RepeatedTokens(vocabulary=4, period=3)
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     with jax.enable_x64(True):
         logits = jnp.asarray(3 * np.random.default_rng(0).normal(size=(5, 4)))
         target = np.asarray(prompt.tokens[1:])
@@ -30,7 +31,7 @@ def test_loss_and_accuracy(getkey):
 def test_another_number_of_positions_is_refused(getkey):
     task = RepeatedTokens(vocabulary=4, period=3)
     with pytest.raises(InputError, match=r"prediction: expected \(5, 4\), got \(2, 4\)"):
-        task.loss(jnp.zeros((2, 4)), task.sample(key=getkey()))
+        task.loss(jnp.zeros((2, 4)), sampled(task, getkey()))
 
 
 def tasks_of_four_classes():
@@ -48,7 +49,7 @@ def tasks_of_four_classes():
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_as_many_logits_as_classes_are_asked_for(count, name, getkey):
     task = tasks_of_four_classes()[name]
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     for score in (task.loss, task.accuracy):
         with pytest.raises(InputError, match=rf"^prediction: expected 4 classes, got {count}$"):
             score(jnp.zeros((1, count)), prompt)
@@ -60,7 +61,7 @@ def test_as_many_logits_as_classes_are_asked_for(count, name, getkey):
 )
 def test_accuracy_of_logits_without_a_largest_is_nan(logits, known, getkey):
     task = RepeatedTokens(vocabulary=4, period=3)
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     found = task.accuracy(jnp.zeros((5, 4)).at[2].set(jnp.array(logits)), prompt)
     assert np.isfinite(found).tolist() == [True, True, known, True, True]
 
@@ -69,8 +70,8 @@ def test_accuracy_of_logits_without_a_largest_is_nan(logits, known, getkey):
 @pytest.mark.parametrize("name", tasks_of_four_classes())
 def test_a_right_answer_that_is_no_class_has_no_loss(name, wrong, getkey):
     task = tasks_of_four_classes()[name]
-    field = "tokens" if isinstance(task.sample(key=getkey()), TokenPrompt) else "labels"
-    prompts = task.sample_many(3, key=getkey())
+    field = "tokens" if isinstance(sampled(task, getkey()), TokenPrompt) else "labels"
+    prompts = sampled_many(task, 3, getkey())
     task.require_prompts(prompts)
     prompts = eqx.tree_at(lambda p: getattr(p, field), prompts, getattr(prompts, field).at[1, -1].set(wrong))
     prompt = jax.tree.map(lambda leaf: leaf[1], prompts)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from drawing import sampled_many
 
 import icllab as icl
 from icllab.core.errors import InputError
@@ -45,7 +46,7 @@ def test_the_papers_schedule():
 @pytest.mark.parametrize(("step", "dim", "positions"), [(0, 2, 2), (2, 2, 2), (3, 3, 4), (8, 4, 6), (99, 4, 6)])
 def test_what_is_inactive_is_zero_and_masked_and_the_rest_is_the_tasks(step, dim, positions):
     prompts = jax.jit(lambda t: Curriculum(TASK, **SMALL).at_step(t).sample_many(8, key=KEY))(jnp.int32(step))
-    plain = TASK.sample_many(8, key=KEY)
+    plain = sampled_many(TASK, 8, KEY)
     np.testing.assert_array_equal(prompts.mask.sum(axis=1), positions)
     np.testing.assert_allclose(prompts.x[:, :positions, :dim], plain.x[:, :positions, :dim], rtol=1e-6)
     assert not np.any(prompts.x[..., dim:])
@@ -69,7 +70,7 @@ def test_a_step_of_fit_draws_from_the_task_of_that_step():
     task, stream = Curriculum(TASK, **SMALL), Stream("fresh", 2)
     for step in (0, 3):
         prompts, _ = stream.draw(task, None, stream.begin(task, KEY, jnp.int32(step)), KEY, jnp.int32(step))
-        wanted = task.at_step(jnp.int32(step)).sample_many(2, key=jax.random.fold_in(KEY, step))
+        wanted = sampled_many(task.at_step(jnp.int32(step)), 2, jax.random.fold_in(KEY, step))
         np.testing.assert_allclose(prompts.x, wanted.x, rtol=1e-6)
     reused = Stream("fresh", 2, reuse=3)
     prompts = reused.begin(task, KEY, jnp.int32(5))  # of the steps 3 to 5
@@ -87,7 +88,7 @@ def test_inactive_positions_are_in_no_loss_and_the_end_is_that_of_the_task():
 
 
 def test_the_gradient_is_that_of_shorter_prompts():
-    prompts = Curriculum(TASK, **SMALL).at_step(jnp.int32(0)).sample_many(3, key=KEY)
+    prompts = sampled_many(Curriculum(TASK, **SMALL).at_step(jnp.int32(0)), 3, KEY)
     short = jax.vmap(
         lambda prompt: eqx.tree_at(lambda p: p.mask, prompt, None, is_leaf=lambda x: x is None).alone(1, size=2)
     )(prompts)

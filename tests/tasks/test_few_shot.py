@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from byte_tokenizer import with_bos
 from character_tokenizer import CharacterTokenizer
+from drawing import sampled, sampled_many
 
 from icllab.core.errors import InputError, ResultWarning
 from icllab.tasks import FewShot, pair_tables
@@ -96,7 +97,7 @@ def test_symbols_stand_for_answers_by_one_map_in_a_prompt_that_changes_between_p
 
 def test_only_the_answer_is_scored_and_its_tokens_are_summed(getkey):
     task = few_shot(prefix="Opposites:\n")
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     size = int(prompt.answer.sum())
     begin = int(prompt.query) + 1
     np.testing.assert_array_equal(np.flatnonzero(prompt.scored), np.arange(begin - 1, begin - 1 + size))
@@ -117,7 +118,7 @@ def test_only_the_answer_is_scored_and_its_tokens_are_summed(getkey):
 
 def test_alternatives_differ_in_the_answer_alone(getkey):
     task = few_shot()
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     written = task.alternatives(prompt)
     begin = int(prompt.query) + 1
     before = TOKENIZER.decode(np.asarray(prompt.tokens)[:begin])
@@ -133,7 +134,7 @@ def test_alternatives_differ_in_the_answer_alone(getkey):
 
 
 def test_less_context_and_another_future_keep_what_counts():
-    prompt, other = (few_shot().sample(key=jax.random.key(seed)) for seed in (0, 3))
+    prompt, other = (sampled(few_shot(), jax.random.key(seed)) for seed in (0, 3))
     query = int(prompt.query)
     short = prompt.alone(query, size=3)
     assert isinstance(short, FewShotPrompt)
@@ -194,7 +195,7 @@ def test_items_that_read_the_same_are_refused():
 def test_a_padded_size_is_enough_for_every_prompt_and_reached(getkey):
     for options in ({"labels": "shuffled"}, {"labels": "shuffled", "shots": 1}):
         task = few_shot(**options)
-        sizes = [int(p.sum()) for p in np.asarray(task.sample_many(300, key=getkey()).mask)]
+        sizes = [int(p.sum()) for p in np.asarray(sampled_many(task, 300, getkey()).mask)]
         assert max(sizes) == task.tokens
 
 
@@ -211,7 +212,7 @@ def test_the_tables_are_pairs_of_different_items():
 def test_examples_and_a_question_without_any_are_the_prompt():
     task, bare = few_shot(prefix="^"), few_shot(shots=0, prefix="\n")
     for seed in range(4):
-        whole, query = (part.sample(key=jax.random.key(seed)) for part in (task, bare))
+        whole, query = (sampled(part, jax.random.key(seed)) for part in (task, bare))
         examples = task.examples(key=jax.random.key(seed))
         shown = np.asarray(examples.tokens)[np.asarray(examples.mask)][:-2]  # the last two stand for a query
         joined = [*shown, *np.asarray(query.tokens)[np.asarray(query.mask)]]
@@ -227,7 +228,7 @@ def test_a_prompt_begins_with_what_the_tokenizer_puts_before_a_text_once(getkey)
     assert "beginning=(0,)" in repr(task)
     assert bare.beginning == prefixed.beginning == ()
     for seed in range(5):
-        prompts = [part.sample(key=jax.random.key(seed)) for part in (bare, task, prefixed)]
+        prompts = [sampled(part, jax.random.key(seed)) for part in (bare, task, prefixed)]
         plain, whole, other = ([*np.asarray(p.tokens)[np.asarray(p.mask)]] for p in prompts)
         assert whole == other == [0, *plain]
         np.testing.assert_array_equal(np.asarray(prompts[1].answer)[1:], prompts[0].answer)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawing import sampled
 from refusals import assert_refused
 from tasks.test_item_label import drawn, within
 
@@ -43,7 +44,7 @@ def test_weights_may_be_swept_and_zero_draws_no_prompt(getkey):
 
 def test_loss_and_accuracy_are_those_of_the_first(getkey):
     mixture = Mixture((BURSTS, ITEMS), [1.0, 1.0])
-    prompt, logits = mixture.sample(key=getkey()), jax.random.normal(getkey(), (5, 6))
+    prompt, logits = sampled(mixture, getkey()), jax.random.normal(getkey(), (5, 6))
     np.testing.assert_array_equal(mixture.loss(logits, prompt), ITEMS.loss(logits, prompt))
     np.testing.assert_array_equal(mixture.accuracy(logits, prompt), ITEMS.accuracy(logits, prompt))
     assert not hasattr(Mixture([LINES], [1.0]), "accuracy")
@@ -53,8 +54,8 @@ def test_a_curriculum_in_a_mixture_grows(getkey):
     mixture = Mixture(
         (Curriculum(LINES, dim=1, positions=2, interval=1), Curriculum(LINES, dim=2, positions=4)), [1, 0]
     )
-    assert int(jnp.sum(mixture.at_step(jnp.array(0)).sample(key=getkey()).mask)) == 2
-    assert int(jnp.sum(mixture.sample(key=getkey()).mask)) == 4
+    assert int(jnp.sum(sampled(mixture.at_step(jnp.array(0)), getkey()).mask)) == 2
+    assert int(jnp.sum(sampled(mixture, getkey()).mask)) == 4
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from drawing import sampled_many
 
 from icllab.tasks import PeriodicStrings
 
@@ -11,7 +12,7 @@ HELD = PeriodicStrings(vocabulary=9, shortest=2, longest=4, tokens=11, held_out=
 
 
 def drawn(task, count, key):
-    prompts = task.sample_many(count, key=key)
+    prompts = sampled_many(task, count, key)
     shown = [jax.vmap(of)(prompts) for of in (task.period, task.copied, task.of_held_out_pairs)]
     return [np.asarray(x) for x in (prompts.tokens, *shown)]
 
@@ -52,7 +53,7 @@ def test_held_out_pairs_never_come_and_all_others_do(samples):
 
 
 def test_whether_a_pair_is_held_out_is_asked_of_any_prompt():
-    prompts = PLAIN.sample_many(4000, key=jax.random.key(8))
+    prompts = sampled_many(PLAIN, 4000, jax.random.key(8))
     difference = np.diff(np.asarray(prompts.tokens), axis=1) % 9
     found = np.asarray(jax.vmap(HELD.of_held_out_pairs)(prompts))
     np.testing.assert_array_equal(found, (difference == 1) | (difference == 2))

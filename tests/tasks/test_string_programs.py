@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawing import sampled, sampled_many
 from scipy.stats import chi2
 
 from icllab.core.errors import InputError
@@ -28,7 +29,7 @@ def small(noise=0.3):
 
 @eqx.filter_jit
 def drawn(task, count, key):
-    prompts = task.sample_many(count, key=key)
+    prompts = sampled_many(task, count, key)
     return prompts.tokens, jax.vmap(task.context_of)(prompts), jax.vmap(task.answers)(prompts)
 
 
@@ -279,7 +280,7 @@ def test_turns_of_another_number_are_refused():
 
 def test_a_prompt_of_no_program_has_no_number():
     task = small()
-    prompt = task.sample(key=jax.random.key(0))
+    prompt = sampled(task, jax.random.key(0))
     assert int(task.context_of(prompt)) >= 0
     wrong = eqx.tree_at(lambda p: p.tokens, prompt, prompt.tokens.at[0].set(0))  # a symbol
     with pytest.raises(InputError, match="prompt: expected one that begins with a program"):

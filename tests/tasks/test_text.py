@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from byte_tokenizer import with_bos
 from character_tokenizer import CharacterTokenizer
+from drawing import sampled, sampled_many
 
 from icllab.core.errors import InputError, ResultWarning
 from icllab.tasks import Text, text_files
@@ -33,7 +34,7 @@ def test_every_window_within_a_file_is_drawn_and_no_other_all_equally_often(getk
     task = Text.from_documents(FILES, tokens=3)
     every = jax.vmap(task._window)(jnp.arange(int(task.windows[-1])))
     assert sorted(bytes(row) for row in np.asarray(every.tokens, np.uint8)) == windows_of(FILES, 3)
-    drawn = np.asarray(task.sample_many(12_000, key=getkey()).tokens, np.uint8)
+    drawn = np.asarray(sampled_many(task, 12_000, getkey()).tokens, np.uint8)
     names, counts = np.unique([bytes(row) for row in drawn], return_counts=True)
     possible, times = np.unique(windows_of(FILES, 3), return_counts=True)
     np.testing.assert_array_equal(names, possible)
@@ -85,12 +86,12 @@ def test_a_file_shorter_than_a_window_is_padded_where_that_is_allowed(getkey):
     np.testing.assert_array_equal(task.counts(2), Text.from_documents(FILES, tokens=2, alphabet=b"abcd").counts(2))
     losses = jax.vmap(task.loss)(jnp.zeros((4, 3, 5)), every)
     np.testing.assert_array_equal(np.isnan(losses), [[False] * 3, [False, False, True], [False] * 3, [False] * 3])
-    assert set(np.unique(np.asarray(task.sample_many(99, key=getkey()).mask).sum(axis=1))) == {3, 4}
+    assert set(np.unique(np.asarray(sampled_many(task, 99, getkey()).mask).sum(axis=1))) == {3, 4}
 
 
 def test_the_target_is_the_next_token_and_a_certain_answer_costs_nothing(getkey):
     task = Text.from_documents(FILES, tokens=3)
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     np.testing.assert_array_equal(task.targets(prompt), prompt.tokens[1:])
     even = task.loss(jnp.zeros((2, 256)), prompt)
     np.testing.assert_allclose(even, np.log(256), rtol=1e-6)
@@ -132,7 +133,7 @@ def test_each_window_begins_with_what_the_tokenizer_puts_before_a_text(pad, getk
         np.testing.assert_array_equal(prompts.mask[:, 1:], windows.mask)
         assert bool(jnp.all(prompts.mask[:, 0]))
     np.testing.assert_array_equal(task.counts(2), bare.counts(2))
-    prompt = task.sample(key=getkey())
+    prompt = sampled(task, getkey())
     assert prompt.tokens.shape == (task.tokens,)
     assert task.loss(jnp.zeros((prompt.positions, task.vocabulary)), prompt).shape == (task.tokens - 1,)
     with pytest.raises(InputError, match="tokens: expected an integer of at least 2"):

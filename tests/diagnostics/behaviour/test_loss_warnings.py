@@ -84,12 +84,13 @@ def test_answers_that_are_no_numbers_are_named_with_predictor_and_position(value
     assert text.endswith(f"of {int((first_inputs(32) > 1).sum())} of 32 prompts")
 
 
+@eqx.filter_jit
 def first_inputs(prompts):
-    return np.asarray(jax.vmap(lambda key: TASK.sample(key=key).x[0, 0])(jax.random.split(KEY, prompts)))
+    return jax.vmap(lambda key: TASK.sample(key=key).x[0, 0])(jax.random.split(KEY, prompts))
 
 
 def test_a_mean_that_few_prompts_carry_is_named():
-    limit = float(np.sort(first_inputs(256))[-2])
+    limit = float(np.sort(np.asarray(first_inputs(256)))[-2])
     result = per_length({"rare": Broken(4, 300.0, limit)}, TASK, key=KEY, prompts=256)
     assert result.attrs["warnings"] == [
         "predictor 'rare': the standard error exceeds half of the mean loss at position 4: a few prompts carry it"
@@ -129,13 +130,15 @@ def untrained():
     """Twenty networks: each of two architectures, its weights times ten factors."""
     block = BlockOptions(heads=1, mlp=(8,), norm="pre")
     networks = [
-        Transformer(Interleaved(), dim=DIM, width=8, layers=1, block=block, positions="none", key=KEY),
-        Recurrent(dim=DIM, width=8, key=KEY),
+        eqx.filter_jit(Transformer)(Interleaved(), dim=DIM, width=8, layers=1, block=block, positions="none", key=KEY),
+        eqx.filter_jit(Recurrent)(dim=DIM, width=8, key=KEY),
     ]
     factors = np.geomspace(0.1, 10, 10)
     for network in networks:
         arrays, static = eqx.partition(network, eqx.is_inexact_array)
-        stacked = jax.tree.map(lambda leaf: jnp.stack([float(factor) * leaf for factor in factors]), arrays)
+        stacked = jax.tree.map(
+            lambda leaf: jnp.asarray(np.multiply.outer(factors, np.asarray(leaf)), leaf.dtype), arrays
+        )
         yield Ensemble(eqx.combine(stacked, static), {"seed": np.arange(10)})
 
 
