@@ -250,3 +250,34 @@ def test_nothing_is_overwritten_by_new(icl, tmp_path):
     status, _, err = icl("new", "mine/first", "--from", "theory")
     assert (status, "nothing was written" in err) == (2, True)
     assert not any((tmp_path / "mine" / "first").iterdir())
+
+
+def test_a_book_is_written_by_its_name(icl, tmp_path):
+    status, out, _ = icl("new", "mine", "--book", "--json")
+    answer = strictly(out)
+    assert (status, answer["book"], answer["next"][0]) == (0, "mine", "cd mine")
+    assert sorted(map(str, answer["files"])) == sorted(
+        str(path.relative_to(tmp_path)) for path in (tmp_path / "mine").rglob("*") if path.is_file()
+    )
+    claim = tmp_path / "mine" / "src" / "mine" / authoring.EXAMPLE
+    assert str((claim / "claim.py").relative_to(tmp_path)) in answer["files"]
+    status, _, err = icl("new", "mine", "--book")
+    assert (status, "expected a name that is free, got mine, which is there" in err) == (2, True)
+
+
+BAD_PACKAGES = ["Mine", "../mine", "mine/first", "mine/", "mine/first/more/still", "my-claims", "my__claims", "_m"]
+TAKEN_PACKAGES = ["class", "json", "numpy", "icllab", *registry.PACKAGES]
+
+
+@pytest.mark.parametrize("name", [*BAD_PACKAGES, *TAKEN_PACKAGES])
+def test_the_name_of_a_book_is_a_package_that_is_free(name, icl, tmp_path):
+    status, _, err = icl("new", name, "--book")
+    assert (status, "expected a package's name" in err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_a_book_of_another_template_names_its_claim(icl, tmp_path):
+    status, _, err = icl("new", "mine", "--book", "--from", "trained")
+    assert (status, "package/subject/finding" in err) == (2, True)
+    assert icl("new", "mine/first/claim", "--book", "--from", "trained")[0] == 0
+    assert (tmp_path / "mine" / "src" / "mine" / "first" / "claim" / "measure.py").is_file()

@@ -42,17 +42,21 @@ def add(folder: Path, *, remove: bool) -> Report:
     return Report(data, lambda console: lines(console, rows))
 
 
-def new(name: str, template: str) -> Report:
-    """Write a claim from a template below the working directory."""
+def new(name: str, template: str, *, book: bool) -> Report:
+    """Write a claim or a book from a template below the working directory."""
     from icllab.lab import authoring
 
-    files = authoring.new(name, template)
-    commands = [f"icl run {name} --claims {name} --size smoke", f"icl conform {name}"]
+    if book:
+        files = authoring.new_book(name, template)
+        commands = [f"cd {name.partition('/')[0]}", "pip install -e '.[test]'", "make record", "make test"]
+    else:
+        files = authoring.new(name, template)
+        commands = [f"icl run {name} --claims {name} --size smoke", f"icl conform {name}"]
 
     def plain(console: "Console") -> None:
         lines(console, [*(("written", file) for file in files), *(("next", command) for command in commands)])
 
-    return Report({"claim": name, "template": template, "files": files, "next": commands}, plain)
+    return Report({"book" if book else "claim": name, "template": template, "files": files, "next": commands}, plain)
 
 
 def conform(folder: Path, badge: Path | None) -> Report:

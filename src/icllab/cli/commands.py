@@ -300,19 +300,26 @@ def submit(claim: Claim, /, *, options: Batch = BATCH) -> Report:
 
 @app.command(sort_key=16)
 def new(
-    name: Annotated[str, Parameter(help="subject/finding: the folder that is written below this one.")],
+    name: Annotated[
+        str,
+        Parameter(
+            help="subject/finding: the folder that is written below this one; with --book a package, or "
+            "package/subject/finding."
+        ),
+    ],
     /,
     *,
     template: Annotated[
         Literal["double_descent", "trained", "theory"],
         Parameter(name="--from", help="A peak of a fit, a trained network, or a closed form and a simulation."),
-    ],
+    ] = "theory",
+    book: Annotated[bool, switch("Write a book around the claim: a distribution, which others can install.")] = False,
     options: Common = COMMON,
 ) -> Report:
-    """Write a claim of your own that runs, with its negative control and its test."""
+    """Write a claim of your own that runs, with its negative control and its test; or a book of claims."""
     from icllab.cli import authoring
 
-    return authoring.new(name, template)
+    return authoring.new(name, template, book=book)
 
 
 @app.command(sort_key=17)

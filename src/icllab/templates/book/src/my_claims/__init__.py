@@ -1,0 +1,1 @@
+"""Claims for icl-lab: every folder <subject>/<finding> with a claim.py is one."""
