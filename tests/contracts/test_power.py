@@ -73,7 +73,7 @@ def test_a_record_names_the_claims_that_use_its_statistic():
         module, _, attribute = record(name)["statistic"].rpartition(".")
         places = [module.split(".")[:end] for end in range(1, module.count(".") + 2)]
         exports = {".".join([*place, attribute]) for place in places}
-        own = [claim for claim in used if module == f"icllab.claims.{claim.replace('/', '.')}.claim"]
+        own = [claim for claim in used if module == f"iclbook.claims.{claim.replace('/', '.')}.claim"]
         assert record(name)["claims"] == sorted(own or [claim for claim in used if exports & used[claim]]), name
 
 
