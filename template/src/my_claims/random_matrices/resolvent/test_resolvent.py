@@ -1,12 +1,14 @@
-"""The claim holds at ``small``, and fails under each of its negative controls."""
+"""The claim holds at ``small``, fails under each of its negative controls, and keeps the contracts of claims."""
 
 from pathlib import Path
 
 import icllab as icl
 from icllab.lab import registry
+from icllab.testing import contracts
 
 FOLDER = Path(__file__).parent
 NAME = f"{FOLDER.parent.name}/{FOLDER.name}"
+test_contracts = contracts(FOLDER)
 
 
 def verdict(out, control=None):
