@@ -26,7 +26,7 @@ def modules(package: Path) -> list[str]:
 
 
 def subpackages() -> dict[str, Path]:
-    """The subpackages of the laboratory, and those of the book that have modules of their own, by name."""
+    """Name -> folder, for the subpackages of the laboratory and the claims of the book."""
     paths = [*PACKAGE.glob("*/__init__.py"), BOOK / "claims/__init__.py"]
     return {path.parent.name: path.parent for path in sorted(paths, key=lambda path: path.parent.name)}
 

@@ -47,7 +47,7 @@ def link(card: Card) -> str:
 
 
 def standing(found: Sequence[Card]) -> str:
-    """How many claims hold, fail, are undecided and not recorded, by the size of the verdict, as a table."""
+    """A table of claims that hold, fail, are undecided and not recorded, by the size of the verdict."""
     numbers = Counter((card.recorded, card.verdict or NOT_RECORDED) for card in found)
     columns = [*VERDICTS, *({NOT_RECORDED} & {verdict for _, verdict in numbers})]
     sizes = [size for size in SIZES if any(size == recorded for recorded, _ in numbers)]

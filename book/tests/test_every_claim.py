@@ -30,7 +30,6 @@ UNFALSIFIED = {
 UNREFUTED = {("language/function_vectors_or_induction", "copied")}
 """Controls under which the data of ``small`` leave a claim undecided, where they should refute it."""
 WITHOUT_DATA = {
-    "asymptotics/real_table",
     "asymptotics/task_diversity_threshold",
     "routing/long_tail",
 }

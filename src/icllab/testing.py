@@ -129,7 +129,7 @@ def _differences(finding: Mapping[str, Any], stated: Mapping[str, Any]) -> list[
 
 
 def order_of_seeds(subject: Subject) -> None:
-    """The findings are those of the same seeds in another order."""
+    """The same seeds in another order give the same findings."""
     if SEED in subject.data.dims:
         count = subject.data.sizes[SEED]
         order = np.roll(np.random.default_rng(count).permutation(count), 1) if count > 2 else np.arange(count)[::-1]
@@ -184,7 +184,7 @@ def cut_axis(subject: Subject) -> None:
 
 
 def descending_axis(subject: Subject) -> None:
-    """The findings are those of the same data with the values of every axis in descending order."""
+    """The same data in descending order of every axis give the same findings."""
     axes = {axis: slice(None, None, -1) for axis in subject.data.dims if axis != SEED}
     _require_none(_changes(subject, subject.data.isel(axes)), "the order of the values of axes changes findings")
 

@@ -40,7 +40,7 @@ def _check_methods(cls: type) -> None:
 
 
 def _is_function(value: Any) -> bool:
-    """Whether a function, or one that is compiled: each call of it binds its arguments anew."""
+    """True for a function, compiled or not: each call of it binds its arguments anew."""
     return isinstance(value, types.FunctionType) or (callable(value) and hasattr(value, "__wrapped__"))
 
 

@@ -127,7 +127,7 @@ class Announcement(Display):
         super().__init__(title, _plain_line, delay=0.0, interval=0.0)
 
     def begin(self, label: str, total: int | None, unit: str, done: int) -> None:
-        """Begin a stage, of the same kind in every part."""
+        """Start a stage, of the same kind in every part."""
         self.kind = ", ".join([*(name for name, _, _ in _state.parts), label])
         self.repeats = math.prod(count for _, _, count in _state.parts)
         super().begin(label, total, unit, done)

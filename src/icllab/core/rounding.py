@@ -1,4 +1,4 @@
-"""Numbers that JAX's types cannot hold: refused before they are rounded in silence, or scaled into range exactly."""
+"""Refusal of numbers that JAX's types would round in silence, and exact scaling into their range."""
 
 from typing import Any
 

@@ -289,7 +289,7 @@ def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
 
 
 def _sides(error: float, freedom: float, skewness: float, sigmas: float) -> tuple[Sides, Sides]:
-    r"""What a comparison allows an estimate to be off; and what it allows one of many numbers, of skewed samples.
+    r"""Allowed distance of an estimate, and of one of many estimates of skewed samples.
 
     To first order in the skewness :math:`\lambda` of the estimate the quantile t of its deviation over its error moves
     by :math:`\lambda(2t^2 + 1)/6`, outwards on the side where the truth is above an estimate that leans upwards; of few

@@ -304,7 +304,7 @@ def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
 
 
 def _straw(verdict: "Verdict", under: "Verdict", *, axes: bool) -> Iterator[str]:
-    """What an honest control does not do to findings, and without ``axes`` of its own not to their predictions."""
+    """Faults of a control: an honest one keeps the findings and, without ``axes``, their predictions."""
     before = {finding.id: finding for finding in verdict.findings if finding.about == "claim"}
     pairs = [(before[finding.id], finding) for finding in under.findings if finding.id in before]
     sizes = [(max(abs(b.measured), abs(b.predicted)), abs(f.measured)) for b, f in pairs if f.outcome == "fails"]
@@ -396,7 +396,7 @@ class _TwoSeeds(Basis):
 
 
 def measured_again(claim: Claim, folder: Path, key: int) -> str | None:
-    """What differs in a random cell of the smallest size that is judged; None where the record has it take too long."""
+    """Differences of a random cell of the smallest judged size; None if it takes too long by the record."""
     from icllab.lab.rerun import rerun
 
     size = next(size for size in SIZES[1:] if size in records.groups(claim.name, folder))

@@ -100,7 +100,7 @@ def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
 
 
 def statement(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
-    """What the record says that the claim says; empty where there is none."""
+    """The claim's words as the record has them; empty without a record."""
     return _content(claim, folder).get("claim", {})
 
 
@@ -276,7 +276,7 @@ def _few(values: Iterable[Any]) -> str:
 
 
 def measured_by_another(claim: Claim, dataset: "xr.Dataset", folder: Any) -> bool:
-    """Whether data state another ``measure.py`` or ``VERSION`` than is here; data of version 0.3 state no digest."""
+    """True if data state another ``measure.py`` or ``VERSION`` than is here; data of version 0.3 state no digest."""
     current = source_files.measure_digest(claim, folder)
     return configuration(dataset)["version"] != claim.version or any(
         digest not in ("", current) for digest in texts(dataset.attrs.get("measure_digest", ""))
@@ -284,7 +284,7 @@ def measured_by_another(claim: Claim, dataset: "xr.Dataset", folder: Any) -> boo
 
 
 def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
-    """Raise unless the code that measured is committed, and its ``measure.py`` is the one that is here."""
+    """Raise unless the measuring code is committed and its ``measure.py`` is here."""
     for commit in (dataset.attrs["git_commit"], dataset.attrs.get("book_commit", "")):
         if "+changes" in commit:
             advice = "commit them, and measure again with --fresh"
@@ -404,7 +404,7 @@ def _encoded(groups: "Mapping[str, xr.Dataset]") -> bytes:
 
 
 def same_platform(golden: "xr.Dataset", dataset: "xr.Dataset") -> bool:
-    """Whether versions and processor are those of golden numbers, so that equal programs round equally."""
+    """True if versions and processor equal the golden numbers' own, on which equal programs round equally."""
     names = (_ORIGIN["jax"], *_ROUNDING.values())
     return all(golden.attrs.get(name) and golden.attrs[name] == dataset.attrs.get(name) for name in names)
 

@@ -54,7 +54,7 @@ class Foreign:
 
 
 def claims(folder: str | Path | None = None) -> dict[str, Path]:
-    """``subject/finding`` -> file, of the trusted books' claims and those of the user's ``folder``."""
+    """``subject/finding`` -> file, for claims of the trusted books and of the user's ``folder``."""
     files = dict(_trusted())
     if folder is None:
         return files
@@ -163,7 +163,7 @@ def books() -> tuple[Registration, ...]:
 
 
 def absent() -> list[str]:
-    """Where the book is, in a line, unless one is installed."""
+    """A line on the book's place, unless a book is installed."""
     return [] if books() else ["no book is installed; in a clone of icl-lab `pip install -e book` brings its claims"]
 
 

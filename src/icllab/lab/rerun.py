@@ -149,7 +149,7 @@ def on_this_machine(attributes: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Gap:
-    """How far a quantity of two measurements is apart: its changes, those that count, and the largest gap."""
+    """Distance of a quantity in two measurements: its changes, the changes that count, and the largest gap."""
 
     changes: np.ndarray
     values: np.ndarray

@@ -43,7 +43,7 @@ def measure_digest(claim: Claim, folder: str | Path | None = None) -> str:
 
 
 def moved() -> dict[str, str]:
-    """Name -> SHA-256 of files as icl-lab 0.3 had them among its own; but for imports they are those of their book."""
+    """Name -> SHA-256 of the files that icl-lab 0.3 had and a book has now, but for their imports."""
     paths = [entry.folder.with_name("moved.json") for entry in registry.books()]
     return {name: digest for path in paths if path.is_file() for name, digest in read_object(path, _REMEDY).items()}
 

@@ -26,9 +26,19 @@ def reduce(dataset: xr.Dataset) -> xr.Dataset:
     return dataset.assign(table_error=np.ldexp(np.round(2**11 * mantissa) / 2**11, exponent))
 
 
-def theory(dataset: xr.Dataset, intercept: int = 1) -> xr.Dataset:
-    """Predicted peak: as many examples as fitted parameters, one for each column and the intercept."""
-    return dataset.assign(peak_theory=("dim", dataset.dim.values + intercept))
+def theory(
+    dataset: xr.Dataset, intercept: int = 1, exchanged: tuple[str, ...] = (), turned: bool = False
+) -> xr.Dataset:
+    """Predicted peak: as many examples as fitted parameters, one for each column and the intercept.
+
+    ``exchanged``: two predictors, each in the other's place; ``turned``: the longest contexts are the shortest.
+    """
+    other = dict(zip(exchanged, exchanged[::-1], strict=True))
+    names = [other.get(name, name) for name in dataset.predictor.values.tolist()]
+    errors = dataset["table_error"].assign_coords(predictor=names).sel(predictor=dataset.predictor.values)
+    if turned:
+        errors = errors.isel(length=slice(None, None, -1)).assign_coords(length=dataset.length)
+    return dataset.assign(table_error=errors, peak_theory=("dim", dataset.dim.values + intercept))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
@@ -48,16 +58,17 @@ def _peak(errors: xr.DataArray, target: float, at: dict[str, int]) -> list[Findi
         return findings
     least, ridge = (floored(errors.sel(predictor=name, drop=True)) for name in ("least squares", "ridge"))
     order = lengths[np.argsort(log_losses(least).mean("seed").values)[::-1]]
-    top, second, first, last = (int(length) for length in (*order[:2], lengths.min(), lengths.max()))
-    peak, next_to_it, start, end = (least.sel(length=length, drop=True) for length in (top, second, first, last))
-    ratios = (peak / next_to_it, peak / start, start / end, peak / ridge.sel(length=top, drop=True))
+    peak, rival = int(target), int(order[order != target][0])
+    top, first, last = int(order[0]), int(lengths.min()), int(lengths.max())
+    at_peak, at_rival, start, end = (least.sel(length=length, drop=True) for length in (peak, rival, first, last))
+    ratios = (at_peak / at_rival, at_peak / start, start / end, at_peak / ridge.sel(length=peak, drop=True))
     (higher, rise, fall, beside), quantity = map(estimates.geometric_mean, ratios), "error of least squares"
-    height = checks.above("peak_height", f"{quantity} at {top} / at {second} examples", higher, 1.0, at=at)
-    otherwise = Outcome.FAILS if height[0].outcome is Outcome.HOLDS else Outcome.UNDECIDED
+    height = checks.above("peak_height", f"{quantity} at {peak} / at {rival} examples", higher, 1.0, at=at)
+    otherwise = Outcome.FAILS if height[0].outcome is Outcome.FAILS else Outcome.UNDECIDED
     findings += checks.equal("peak", "examples at the peak of least squares", top, target, otherwise=otherwise, at=at)
-    findings += checks.above("rise", f"{quantity} at {top} / at {first} examples", rise, 1.0, at=at)
+    findings += checks.above("rise", f"{quantity} at {peak} / at {first} examples", rise, 1.0, at=at)
     findings += checks.above("fall", f"{quantity} at {first} / at {last} examples", fall, 1.0, at=at)
-    findings += checks.above("ridge", f"{quantity} / ridge's at {top} examples", beside, SMALLER, at=at)
+    findings += checks.above("ridge", f"{quantity} / ridge's at {peak} examples", beside, SMALLER, at=at)
     return [*findings, *height]
 
 
@@ -118,5 +129,9 @@ claim = Claim(
         "shuffled_targets": Control("targets are permuted among the rows", measure={"shuffled": True}),
         "hardly_ridge": Control("the prior leaves 1e-7 of the variance to noise", measure={"explained": 1 - 1e-7}),
         "no_intercept": Control("a peak at as many examples as columns, without an intercept", theory={"intercept": 0}),
+        "exchanged": Control(
+            "ridge and least squares are each in the other's place", theory={"exchanged": ("ridge", "least squares")}
+        ),
+        "turned": Control("the longest contexts are the shortest", theory={"turned": True}),
     },
 )
