@@ -135,7 +135,7 @@ def test_a_script_is_printed_as_it_is(icl):
 def test_claims_of_this_machine_are_not_those_of_another(icl):
     status, _, err = icl("submit", CLAIM, "--claims", CLAIMS, "--print", "skypilot")
     assert status == 2
-    assert "expected a claim that comes with icl-lab for skypilot" in err
+    assert "expected a claim of the book for skypilot" in err
     assert f"--claims {CLAIMS}" in icl("submit", CLAIM, "--claims", CLAIMS, "--print", "pbs")[1]
 
 

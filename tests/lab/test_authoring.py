@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 import icllab as icl
 from icllab.lab import authoring, conformance, registrations, registry
-from icllab.testing import CONTRACTS, contracts
+from icllab.testing import CONTRACTS
 
 TEMPLATES = authoring.templates()
 REPOSITORY = strangers.PACKAGE.parents[1]
@@ -83,9 +83,6 @@ def test_a_recorded_template_conforms(template, tmp_path):
         assert main(["run", name, *options, *places]) in (0, 1)
         main(["check", name, *options, *places, "--record"])
     assert {item.name: item.fault for item in conformance.conform(folder)[1] if item.fault} == {}
-
-
-test_the_template_repository_keeps_the_contracts = contracts(strangers.PACKAGE)
 
 
 def texts(folder):

@@ -14,7 +14,7 @@ from icllab.lab import api, provenance, registrations, registry
 STEADY = (CLAIMS / "steady.py").read_text()
 
 
-def test_built_in_claims_are_named_by_room_and_file():
+def test_claims_of_the_book_are_named_by_subject_and_file():
     assert "asymptotics/double_descent" in registry.claims()
     for name in registry.claims():
         assert registry.load(name).name == name

@@ -269,7 +269,7 @@ def test_a_certificate_of_somebody_elses_claim_states_what_is_true_of_it(folder)
 
     content = certificate.certificate(basis_of(NAME, folder=folder))
     text = pages.html(content, None)
-    assert "come with icl-lab" not in text
+    assert "book of icl-lab" not in text
     assert "commit of icl-lab" in text
     assert text.count(f"icl run {NAME} --size small --claims DIR") == 3
     assert content["checklists"]["NeurIPS"]["5 Open data and code"] is None

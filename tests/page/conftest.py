@@ -1,4 +1,4 @@
-"""The page over a directory of results of the toy claim, with a few of the built-in claims."""
+"""The page over a directory of results of the toy claim, with a few claims of the book."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from icllab.page.language_models import LanguageModels
 ADDRESS = "http://127.0.0.1:8765"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-BUILT_IN = ("asymptotics/double_descent", "descent/best_step")
+OF_THE_BOOK = ("asymptotics/double_descent", "descent/best_step")
 MARKUP = "<script>window.alerted = 1</script>"
 TEXT = "abc ab cab\nab ca"
 TOKENIZER = {"alphabet": ["▁", "a", "b", "c", "\n"], "merges": [["a", "b"], ["▁", "ab"]]}
@@ -26,9 +26,9 @@ _all = registry.claims
 
 
 def few(folder=None):
-    """Two of the built-in claims, and those of the folder."""
+    """Two claims of the book, and those of the folder."""
     found = _all(folder)
-    return {name: path for name, path in found.items() if name in BUILT_IN or name not in _all()}
+    return {name: path for name, path in found.items() if name in OF_THE_BOOK or name not in _all()}
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def test_the_page_shows_the_record_and_runs_nothing(opened, tmp_path, folder, ma
 
 
 def test_the_librarys_figure_is_no_foreign_claims(opened, tmp_path, folder, mark):
-    """Also where the finding has the name of one that ships."""
+    """Also where the finding has the name of a claim of the book."""
     (folder / CLAIM).rename(folder / "random_matrices" / "double_descent")
     page = opened(tmp_path / "results", claims=None)
     tiles = {tile["claim"]: tile["html"] for tile in page.get("/api/claims").json()["claims"]}

@@ -116,7 +116,7 @@ def every_claim(monkeypatch):
     monkeypatch.setattr(registry, "claims", ALL)
 
 
-def test_the_built_in_claims_have_one_count(capfd, every_claim):
+def test_the_claims_of_the_book_have_one_count(capfd, every_claim):
     """Of `icl list`, the cards and the certificates; that of README has a test of its own."""
     rows = strictly(inside(capfd, [*ICL, "list", "--json"])[1])["claims"]
     listed = {row["claim"]: (row["recorded"], row["record"][row["recorded"]]["verdict"]) for row in rows}

@@ -87,7 +87,7 @@ def tables() -> dict[str, Path]:
 
 
 def folder(table: str | Path) -> Path:
-    """The folder of a table: one that ships, by name, or any folder with a ``phenomenon.py``."""
+    """The folder of a table: one of a trusted book, by name, or any folder with a ``phenomenon.py``."""
     if (Path(table) / "phenomenon.py").is_file():
         return Path(table).resolve()
     hints = ["or a folder with a phenomenon.py", *books.absent()]

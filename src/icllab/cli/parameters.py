@@ -24,7 +24,7 @@ def whole(help: str) -> Parameter:
 
 
 def claim_names(context: Any) -> Iterable[str]:
-    """The claims that ship, and those from elsewhere; none is imported."""
+    """The claims of trusted books, and those from elsewhere; none is imported."""
     from icllab.lab import registry
 
     return [*registry.claims(), *registry.foreign()[0]]

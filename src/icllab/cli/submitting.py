@@ -89,7 +89,7 @@ def submit(claim: str, options: Batch) -> Report:
     submission.require_bound("jobs", options.jobs)
     remote = options.print in ("kubernetes", "skypilot")
     if remote and options.claims:
-        raise InputError(f"submit: expected a claim that comes with icl-lab for {options.print}, got --claims")
+        raise InputError(f"submit: expected a claim of the book for {options.print}, got --claims")
     out = Path(options.out or (submission.RESULTS if remote else OUT))
     request = _request(claim, options, out if remote else out.absolute())
     jobs = submission.Jobs(

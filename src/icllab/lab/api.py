@@ -48,7 +48,7 @@ def run(
         seeds: Number of independent repetitions; None: that of the size.
         out: Where results are kept; ``results.nc`` there has the returned Dataset.
         control: One of the claim's negative controls; None: the claim itself.
-        claims: A folder with claims of your own; None: the library's alone.
+        claims: A folder with claims of your own; None: the book's alone.
         fresh: Start again; the old results get another name.
         workers: Number of processes; None: one.
         scheduler: Address of a dask scheduler whose workers measure instead; or ``slurm``. None: this machine.
@@ -86,7 +86,7 @@ def check(
         size: The size to judge; None: the largest there. ``smoke`` has no verdict and is undecided.
         out: Where results are kept.
         control: One of the claim's negative controls; None: the claim itself.
-        claims: A folder with claims of your own; None: the library's alone.
+        claims: A folder with claims of your own; None: the book's alone.
         recorded: Judge the data of the claim's record instead.
     """
     from icllab.lab.results import verdict_at
@@ -121,7 +121,7 @@ def draw(
             which is 3.25 in for a figure in a paper, 6.75 in for several, and 12 in on a slide.
         out: Where results are kept.
         control: One of the claim's negative controls; None: the claim itself.
-        claims: A folder with claims of your own; None: the library's alone.
+        claims: A folder with claims of your own; None: the book's alone.
         recorded: Draw the data of the claim's record instead.
     """
     from icllab.lab.results import picture, pictures
@@ -151,7 +151,7 @@ def recorded(
         claim: ``subject/finding``.
         size: The recorded size; None: the largest with data.
         control: One of the claim's negative controls; None: the claim itself.
-        claims: A folder with claims of your own; None: the library's alone.
+        claims: A folder with claims of your own; None: the book's alone.
 
     Raises:
         CellsMissing: The record has no such data.
@@ -175,7 +175,7 @@ def open(
         size: The size of a claim's results; None: the largest there.
         out: Where results are kept.
         control: One of the claim's negative controls; None: the claim itself.
-        claims: A folder with claims of your own; None: the library's alone.
+        claims: A folder with claims of your own; None: the book's alone.
         recorded: Open the data of the claim's record instead.
 
     Raises:
@@ -233,6 +233,6 @@ def cite(claim: str, *, claims: str | Path | None = None) -> str:
 
     Args:
         claim: ``subject/finding``.
-        claims: A folder with claims of your own; None: the library's alone.
+        claims: A folder with claims of your own; None: the book's alone.
     """
     return bibliography(records.card(claim, claims).sources)

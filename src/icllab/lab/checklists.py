@@ -58,7 +58,7 @@ def answers(content: Mapping[str, Any]) -> Answers:
 
 
 def command(content: Mapping[str, Any]) -> str:
-    """The command that measures the claim again; DIR is the folder of a claim that does not come with the library."""
+    """The command that measures the claim again; DIR is the folder of a claim that is not in a trusted book."""
     folder = "" if content["conformance"] is None else " --claims DIR"
     return f"icl run {content['claim']} --size {content['size']}{folder}"
 
@@ -80,12 +80,12 @@ def _unfalsified(content: Mapping[str, Any]) -> str:
 
 
 def _open(content: Mapping[str, Any]) -> str | None:
-    """Data that come with the library are open; of results and claims elsewhere only their owner can say."""
+    """Data of a trusted book are open; of results and claims elsewhere only their owner can say."""
     if content["origin"] == "results" or content["conformance"] is not None:
         return None
     if content["origin"] == "entry":
-        return "The code comes with icl-lab; the measured data were not kept."
-    return "Code and measured data come with icl-lab; their digests stand here."
+        return "The code is in the book of icl-lab; the measured data were not kept."
+    return "Code and measured data are in the book of icl-lab; their digests stand here."
 
 
 def _errors(content: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a claim must have, item by item: ``icl conform`` asks an author's folder, the test suite every built-in claim.
+"""What a claim must have, item by item: ``icl conform`` asks an author's folder, the tests of a book its claims.
 
 The code of the claim runs: its author asks. Its smoke runs in a process of its own, which measures CPU time without the
 imports of libraries and refuses connections of Python's sockets. What C code or another program does is not seen.

@@ -162,7 +162,7 @@ def export(
         size: Size of a claim's results; None: the largest there.
         out: Where a claim's results are.
         control: One of the claim's negative controls; None: the claim itself.
-        claims: A folder with claims of your own; None: the library's alone.
+        claims: A folder with claims of your own; None: the book's alone.
 
     Raises:
         InputError: The file is there, the format unknown, or it cannot hold the results.

@@ -129,7 +129,7 @@ def foreign_files(folder: Path) -> dict[str, Path]:
 
 
 def file(name: str, folder: str | Path | None = None) -> Path:
-    """The file of a claim: of the library, of the user's ``folder``, or from elsewhere; an unknown name raises."""
+    """The file of a claim: of a trusted book, of the user's ``folder``, or from elsewhere; an unknown name raises."""
     _require_name(name)
     files = claims(folder)
     if name in files:

@@ -147,10 +147,10 @@ class Api:
         return json_response({"claim": card.claim, "html": html, "sizes": [] if card.origin else list(card.sizes)})
 
     def recorded_figure(self, subject: str, finding: str) -> Response:
-        """The figure that comes with the library."""
+        """The figure that the claim's book has."""
         path = cards.recorded_figure(self.entry(f"{subject}/{finding}").card.claim)
         if path is None:
-            raise NotFound("figure: this claim has none in the library")
+            raise NotFound("figure: the claim has none in its book")
         return Response(path.read_bytes(), media_type="image/png")
 
     def report(self, subject: str, finding: str) -> Response:
@@ -230,7 +230,7 @@ class Api:
             raise expected("claim", "the name of a claim", claim)
         card = self.entry(claim).card
         if card.origin:
-            raise InputError(f"{claim}: expected a claim of the library; one from elsewhere is run in a terminal")
+            raise InputError(f"{claim}: expected a claim of the book; one from elsewhere is run in a terminal")
         require_known("size", size, card.sizes)
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS:
             raise expected("workers", f"an integer from 1 to {MOST_WORKERS}", workers)

@@ -125,7 +125,7 @@ def _place(run: Evidence) -> str:
 
 
 def recorded_figure(claim: str) -> Path | None:
-    """The figure of a built-in claim that comes with the library; None if there is none."""
+    """The figure of a claim that its trusted book has; None if there is none."""
     if claim not in registry.claims():
         return None
     paths = (folder / f"{claim.split('/')[-1]}.png" for folder in registry.beside("figures"))

@@ -1,4 +1,4 @@
-"""Every claim with its card and its texts; built-in claims are read from their records, without an import."""
+"""Every claim with its card and its texts; claims of trusted books are read from their records, without an import."""
 
 import ast
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class Entry:
 
 
 def catalogue(folder: Path | None = None) -> dict[str, Entry]:
-    """Claim -> entry: the built-in claims, those of the user's ``folder``, whose files are imported, and those from
+    """Claim -> entry: the claims of trusted books, those of the user's ``folder``, whose files are imported, and those from
     elsewhere, which are shown by their records alone.
     """
-    built_in, files = registry.claims(), registry.claims(folder)
+    trusted, files = registry.claims(), registry.claims(folder)
     files |= {name: claim.path for name, claim in registry.foreign()[0].items() if name not in files}
-    return {name: _entry(name, path, None if name in built_in else folder) for name, path in files.items()}
+    return {name: _entry(name, path, None if name in trusted else folder) for name, path in files.items()}
 
 
 def texts(claim: str, folder: Path | None = None) -> dict[str, str]:

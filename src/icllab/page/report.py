@@ -48,7 +48,7 @@ class Section:
         card: Its statement and its record.
         runs: Its record, and the results on this machine, judged again.
         png: Its figure, or None; ``pdf`` is the same figure if it shows results on this machine.
-        size: Size of the results in the figure; None for the library's figure.
+        size: Size of the results in the figure; None for the book's figure.
         symbols: The claim's axes and quantities.
     """
 
@@ -156,7 +156,7 @@ def _card(section: Section, pdf: str | None) -> Html:
     picture = None
     if section.png is not None:
         size = section.size
-        caption = f"Drawn from the results at size {size}." if size else "The figure of the library."
+        caption = f"Drawn from the results at size {size}." if size else "The figure of the book."
         address = f"data:image/png;base64,{base64.b64encode(section.png).decode()}"
         picture = Picture(address, cards.alternative_text(section.card), caption)
     parts: list[str] = [tag("h2", tag("code", section.card.claim), id=_anchor(section.card.claim))]

@@ -133,14 +133,14 @@ def command(claim: str, size: str, control: str | None, out: Path, claims: Path 
 
 
 def picture(entry: Entry, results: Sequence[Result]) -> Picture | None:
-    """The figure of a claim: of the largest judged results on this machine, else the library's."""
+    """The figure of a claim: of the largest judged results on this machine, else the book's."""
     words = cards.alternative_text(entry.card)
     candidates = [r for r in results if r.control is None and r.verdict and "figure.png" in r.files]
     if candidates:
         result = max(candidates, key=lambda result: SIZES.index(result.size))
         return Picture(result.address("figure.png"), words, f"Drawn from the results here at size {result.size}.")
     if cards.recorded_figure(entry.card.claim) is not None:
-        return Picture(f"api/claims/{entry.card.claim}/figure.png", words, "The figure of the library.")
+        return Picture(f"api/claims/{entry.card.claim}/figure.png", words, "The figure of the book.")
     return None
 
 

@@ -15,6 +15,7 @@ from icllab.core.files import source_text
 from icllab.lab import registry, source_files
 
 ROOT = Path(__file__).parents[2]
+BOOK = ROOT / "book" / "src" / "iclbook"
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +26,16 @@ def power():
         sys.modules.pop("power", None)
 
 
-NAMES = [path.stem for path in sorted((ROOT / "bench" / "planted").glob("*.py"))]
+NAMES = [path.stem for path in sorted((BOOK / "planted").glob("*.py"))]
 each_family = pytest.mark.parametrize("name", NAMES)
 
 
 def record(name):
-    return json.loads((ROOT / "docs" / "power" / f"{name}.json").read_text("utf-8"))
+    return json.loads((BOOK / "power" / f"{name}.json").read_text("utf-8"))
 
 
 def test_every_record_has_its_family():
-    assert [path.stem for path in sorted((ROOT / "docs" / "power").glob("*.json"))] == NAMES
+    assert [path.stem for path in sorted((BOOK / "power").glob("*.json"))] == NAMES
 
 
 @each_family
@@ -84,7 +85,7 @@ def test_a_list_of_claims_is_recorded_without_another_measurement(power, tmp_pat
     monkeypatch.setattr(power, "RECORDS", tmp_path)
     monkeypatch.setattr(power, "cache_compilations", lambda: None)
     monkeypatch.setattr(sys, "argv", ["power.py", "--only", name])
-    monkeypatch.setattr(power, "families", lambda: {name: ROOT / "bench" / "planted" / f"{name}.py"})
+    monkeypatch.setattr(power, "families", lambda: {name: BOOK / "planted" / f"{name}.py"})
     monkeypatch.setattr(power, "measure", lambda family: pytest.fail("measured"))
     power.main()
     assert json.loads((tmp_path / f"{name}.json").read_text()) == record(name)
