@@ -29,7 +29,7 @@ class Entry:
 
 
 def catalogue(folder: Path | None = None) -> dict[str, Entry]:
-    """Claim -> entry: the claims of trusted books, those of the user's ``folder``, whose files are imported, and others.
+    """Claim -> entry: the claims of trusted books, of the user's ``folder``, whose files are imported, and others.
 
     Claims from elsewhere are shown by their records alone.
     """
