@@ -29,9 +29,9 @@ class Entry:
 
 
 def catalogue(folder: Path | None = None) -> dict[str, Entry]:
-    """Claim -> entry: the claims of trusted books, of the user's ``folder``, whose files are imported, and others.
+    """Map each claim to its entry: claims of trusted books, of the user's ``folder``, and from elsewhere.
 
-    Claims from elsewhere are shown by their records alone.
+    The files in ``folder`` are imported. Claims from elsewhere are shown by their records alone.
     """
     trusted, files = registry.claims(), registry.claims(folder)
     files |= {name: claim.path for name, claim in registry.foreign()[0].items() if name not in files}
