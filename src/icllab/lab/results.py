@@ -569,7 +569,7 @@ def _findings(claim: Claim, dataset: xr.Dataset) -> Sequence[Finding]:
 
 
 def _withheld(claim: Claim, dataset: xr.Dataset, lacking: Block, findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The findings; one that fails, but does not with NaN at the missing values, is undecided."""
+    """Withhold a finding that fails, but does not with NaN at the missing values."""
     try:
         whole = _findings(claim, _completed(claim, dataset, lacking))
         failing = {finding.id for finding in whole if finding.outcome is Outcome.FAILS}
