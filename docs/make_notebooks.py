@@ -27,7 +27,7 @@ def notebook(text: str, folder: Path) -> nbformat.NotebookNode:
             continue
         source = _ROLE.sub(r"`\1`", _FIGURE.sub(r"![](\1)\n\n\2", cell.source))
         cell.source = _SECTION.sub(r"\1", _PAGE.sub(r"\1", source))
-        for name in re.findall(r"\]\((\.\./book/src/iclbook/figures/[\w.-]+)\)", cell.source):
+        for name in re.findall(r"\]\(((?:[\w.]+/)*figures/[\w.-]+)\)", cell.source):
             image = base64.b64encode((folder / name).read_bytes()).decode()
             cell.setdefault("attachments", {})[Path(name).name] = {"image/png": image}
             cell.source = cell.source.replace(f"]({name})", f"](attachment:{Path(name).name})")

@@ -184,7 +184,7 @@ def cut_axis(subject: Subject) -> None:
 
 
 def descending_axis(subject: Subject) -> None:
-    """The same data in descending order of every axis give the same findings."""
+    """Values of all axes in descending order give the same findings."""
     axes = {axis: slice(None, None, -1) for axis in subject.data.dims if axis != SEED}
     _require_none(_changes(subject, subject.data.isel(axes)), "the order of the values of axes changes findings")
 

@@ -1,6 +1,8 @@
 """Disks that refuse: the reason in one line, status 4, finished cells kept."""
 
+import resource
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -35,6 +37,7 @@ def _may_mount():
     return None
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path, undisturbed):
     """A file system that fills up in mid-run, then has room again."""
     words = _may_mount()
@@ -63,11 +66,24 @@ def test_a_full_disk(tmp_path, undisturbed):
     assert leftovers(after) == []
 
 
-def test_a_limit_on_the_size_of_files(tmp_path):
-    """What a quota looks like from inside: no cell fits, none is left half written."""
-    shell = " ".join(f"'{word}'" for word in run_command(tmp_path))
-    done = finished(["sh", "-c", f"ulimit -f 4; {shell}"])  # 4 blocks of 512 bytes
-    assert done.returncode == 4
-    assert "File too large; every finished cell is kept" in complaint(done.stderr)
-    assert not cells(tmp_path)
+def test_a_limit_on_the_size_of_files(tmp_path, capfd, undisturbed):
+    """What a quota looks like from inside: no further cell fits, none is left half written, and later all is there."""
+    assert inside(capfd, run_command(tmp_path, "--shard", "1/2"))[0] == 0
+    before = cells(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, hard))
+        status, _, err = inside(capfd, run_command(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert status == 4
+    assert "File too large; every finished cell is kept" in complaint(err)
+    assert 0 < len(before) < len(DIMS)
+    assert cells(tmp_path) == before
     assert not list(tmp_path.rglob("*.partial"))
+    assert inside(capfd, run_command(tmp_path))[0] == 0
+    assert {dim: cells(tmp_path)[dim] for dim in before} == before
+    assert_same(tmp_path, undisturbed)
+    assert leftovers(tmp_path) == []

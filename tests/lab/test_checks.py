@@ -96,7 +96,7 @@ def test_equal_and_complete():
     assert only(checks.equal("x", "x", 2, 2)).outcome is HOLDS
     assert only(checks.equal("x", "x", 3, 2)).outcome is FAILS
     assert only(checks.equal("x", "x", 3, 2, otherwise=UNDECIDED)).outcome is UNDECIDED
-    assert only(checks.equal("x", "x", math.nan, 2)).outcome is UNDECIDED
+    assert only(checks.equal("x", "x", math.nan, 2)).outcome is FAILS
     finding = only(checks.equal("x", "x", 3, 2))
     assert (finding.predicted, finding.measured, finding.standard_error, finding.tolerance) == (2.0, 3.0, 0.0, 0.0)
     assert only(checks.complete("x", "x", True)).outcome is HOLDS

@@ -78,7 +78,7 @@ def test_the_code_of_every_page_is_in_its_notebook(page):
         compile(re.sub(r"\A%%writefile .*\n", "", cell.source), page.name, "exec")
     words = "\n".join(cell.source for cell in made.cells if cell.cell_type == "markdown")
     assert not re.search(r"\{py:\w+\}|\]\([\w/-]+\.(?:md|png)", words)
-    assert words.count("](attachment:") == len(re.findall(r"\]\(figures/|\{figure\} figures/", text))
+    assert words.count("](attachment:") == len(re.findall(r"(?:\]\(|\{figure\} )(?:[\w.]+/)*figures/", text))
 
 
 def test_notebooks_of_pages_that_are_gone_go_too(tmp_path):

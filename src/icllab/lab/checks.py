@@ -233,8 +233,6 @@ def equal(
     """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
 
     def judge(m: float, sides: Sides, far: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
-        if math.isnan(m):
-            return Outcome.UNDECIDED, 0.0, "no finite measurement"
         return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
 
     return _findings(id, f"{phrase} =", Estimate(value, 0.0), target, judge, at=at)

@@ -361,7 +361,7 @@ def _requests(grids: Sequence[Grid]) -> Iterator[tuple[Coordinates, dict[str, se
 def values_of_block(
     claim: Claim, size: str, values: Mapping[str, Named], block: Mapping[str, Sequence[Any]], names_read: set[str]
 ) -> dict[str, Named]:
-    """What ``measure`` returned, at the values of a block along axes of which it returned the values of the size.
+    """Select the values of a block where ``measure`` returned all values of the size.
 
     It did so along an axis whose name it has not read, and where it returned as many values as the size has.
 
@@ -569,7 +569,7 @@ def _findings(claim: Claim, dataset: xr.Dataset) -> Sequence[Finding]:
 
 
 def _withheld(claim: Claim, dataset: xr.Dataset, lacking: Block, findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The findings; one that fails, and would not with NaN at the missing values, is undecided."""
+    """The findings; one that fails, but does not with NaN at the missing values, is undecided."""
     try:
         whole = _findings(claim, _completed(claim, dataset, lacking))
         failing = {finding.id for finding in whole if finding.outcome is Outcome.FAILS}
@@ -588,7 +588,7 @@ def _withheld(claim: Claim, dataset: xr.Dataset, lacking: Block, findings: Seque
 def _needed(
     claim: Claim, dataset: xr.Dataset, lacking: Block, error: Exception, repeat: Callable[[Block], object]
 ) -> str:
-    """The needs of a theory or a check that raised; empty if missing values are not the reason.
+    """Say what a theory or a check that raised needs; empty if its error has another reason.
 
     Missing values are the reason if with NaN in their place nothing is raised, or another error, or one elsewhere. A
     quantity without a finite number is taken for the reason if there is one, and the error is named.
@@ -615,7 +615,7 @@ def _origin(error: Exception) -> tuple[object, ...]:
 
 
 def _narrowed(part: Block, error: Exception) -> Block:
-    """The missing values that an error is about; after the lookup of a value, this value alone."""
+    """The missing value that a lookup did not find; all of them after another error."""
     keys = {str(key) for link in (error, error.__cause__) if isinstance(link, KeyError) for key in link.args}
     exact = {axis: tuple(v for v in values if str(v) in keys) for axis, values in part.items()}
     return {axis: values for axis, values in exact.items() if values} or part
