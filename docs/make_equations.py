@@ -279,8 +279,8 @@ def page(root: Path = ROOT, docs: Path | None = None) -> str:
     tests = references_in_tests(root / "tests", *packages) | references_in_tests(root / "book/tests", *packages)
     parts = [
         "# Equations",
-        "Every formula of the library: where it is from, the function that computes it, and the tests that name the\n"
-        "function. Made from the docstrings by `docs/make_equations.py`; edit them, not this page.",
+        "Every formula of the laboratory and its book: where it is from, the function that computes it, and the\n"
+        "tests that name the function. Made from the docstrings by `docs/make_equations.py`; edit them, not this page.",
     ]
     for room in ROOMS:
         rows = [entry for entry in found if entry.module.split(".")[1] == room]

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import icllab
+import iclbook
 
 PAGE = Path(__file__).parent / "tour.md"
 _BLOCK = re.compile(r"```console\n\$ (icl .*)\n((?:.*\n)*?)```\n")
@@ -32,7 +32,7 @@ def typed(command: str, folder: Path) -> str:
     )
     lines = process.stdout.splitlines() + [f"exit status {process.returncode}"] * (process.returncode != 0)
     text = "".join(f"{line.rstrip()}\n" for line in lines)
-    return text.replace(f"{folder.resolve()}/", "").replace(str(Path(icllab.__file__).parent), "icllab")
+    return text.replace(f"{folder.resolve()}/", "").replace(str(Path(iclbook.__file__).parent), "iclbook")
 
 
 def main() -> None:

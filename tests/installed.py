@@ -36,7 +36,13 @@ NEED_CLAIMS = (
     "certify asymptotics/double_descent -o c.html",
     "export asymptotics/double_descent --to a.csv",
 )
-NEED_NONE = ("theory wishart.stieltjes q=1 kappa=2", "doctor", "cite Lu24", "new mine/second --from theory")
+NEED_NONE = (
+    "theory wishart.stieltjes q=1 kappa=2",
+    "doctor",
+    "cite Lu24",
+    "new mine/second --from theory",
+    "new new_book --book",
+)
 
 
 def answer(*words, status=0):

@@ -5,6 +5,8 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -178,3 +180,10 @@ def test_what_needs_no_jax_imports_none(statement, absent):
 def test_a_misspelt_name_is_answered_with_the_nearest():
     with pytest.raises(AttributeError, match="did you mean 'diagnostics'"):
         icllab.diagnostic  # noqa: B018
+
+
+def test_the_version_is_one_in_both_distributions():
+    root = Path(__file__).parents[1]
+    projects = [tomllib.loads((root / place / "pyproject.toml").read_text())["project"] for place in (".", "book")]
+    assert {project["version"] for project in projects} == {icllab.__version__}
+    assert f"\nversion: {icllab.__version__}\n" in (root / "CITATION.cff").read_text()

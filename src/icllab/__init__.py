@@ -1,7 +1,8 @@
 """icl-lab: the laboratory for the theory of in-context learning.
 
 Any task x any predictor x any diagnostic composes; every closed form is tested against a simulation
-that shares no code with it; every published claim is a small file that can be run and checked.
+that shares no code with it; a claim is a small file that can be run and checked. Published claims are in
+the distribution ``icl-lab-book``.
 
     import icllab as icl
     dataset = icl.run("asymptotics/double_descent", size="smoke")
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from icllab.training.finished_runs import load
     from icllab.training.fitting import fit
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "algorithms",

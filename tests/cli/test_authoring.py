@@ -276,6 +276,12 @@ def test_the_name_of_a_book_is_a_package_that_is_free(name, icl, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
+def test_no_book_has_the_name_of_a_trusted_one(icl, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "PACKAGES", ("not_installed",))
+    assert icl("new", "not_installed", "--book")[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_book_of_another_template_names_its_claim(icl, tmp_path):
     status, _, err = icl("new", "mine", "--book", "--from", "trained")
     assert (status, "package/subject/finding" in err) == (2, True)
