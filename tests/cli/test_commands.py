@@ -1,8 +1,6 @@
 """The command line: one answer on stdout, JSON that any parser takes, an exit status by verdict."""
 
 import math
-import os
-import pty
 import re
 import shutil
 import subprocess
@@ -16,7 +14,6 @@ from faults.processes import (
     ICL,
     STORE,
     check_command,
-    environment,
     finished,
     results,
     run_command,
@@ -340,25 +337,12 @@ def test_cite(icl):
 # Terminals and progress.
 
 
-def test_on_a_terminal_the_progress_is_a_live_bar(tmp_path):
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        run_command(tmp_path, "--json"),
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        env=environment(TERM="xterm", COLUMNS=100, STEADY_PAUSE=0.2),  # the bar is drawn ten times a second
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            shown += os.read(ours, 4096)
-        except OSError:  # the other end is closed
-            break
-    os.close(ours)
-    assert strictly(process.stdout.read().decode())["verdict"] == "holds"
-    process.stdout.close()
-    assert process.wait() == 0
+def test_on_a_terminal_the_progress_is_a_live_bar(tmp_path, on_terminal, monkeypatch):
+    # The bar is drawn ten times a second.
+    for name, value in {"TERM": "xterm", "COLUMNS": "100", "STEADY_PAUSE": "0.2"}.items():
+        monkeypatch.setenv(name, value)
+    status, out, shown = on_terminal(*run_command(tmp_path, "--json")[len(ICL) :])
+    assert (status, strictly(out)["verdict"]) == (0, "holds")
     assert b"5 of 5 cells" in shown
     assert b"s left" in shown
 

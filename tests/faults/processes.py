@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -86,6 +88,43 @@ def started(command, **variables):
         env=environment(**variables),
         start_new_session=True,
     )
+
+
+class Fork:
+    """A command as a process and group of its own, of a server that has imported what a run imports.
+
+    The server has started neither JAX's devices nor a thread, so a fork of it is what a new interpreter becomes.
+    """
+
+    SERVER = multiprocessing.get_context("forkserver")
+    SERVER.set_forkserver_preload(["dask.array", "h5netcdf", "icllab.lab.run", "jax", "matplotlib.figure", "xarray"])
+
+    def __init__(self, folder, command, **variables):
+        folder.mkdir()
+        self.streams = [folder / name for name in ("stdout", "stderr")]
+        for path in self.streams:
+            path.touch()
+        arguments = (command[len(ICL) :], environment(**variables), *map(str, self.streams))
+        self.process = self.SERVER.Process(target=_run_forked, args=arguments)
+        self.process.start()
+        self.pid = self.process.pid
+
+    def ended(self, timeout=120):
+        """Its status, stdout and stderr."""
+        self.process.join(timeout)
+        return self.process.exitcode, *(path.read_text() for path in self.streams)
+
+
+def _run_forked(words, variables, out, err):
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(variables)
+    for descriptor, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
+    from icllab.cli import main
+
+    sys.exit(main(words))
 
 
 def ended(process, timeout=120):

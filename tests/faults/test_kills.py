@@ -3,32 +3,47 @@
 import os
 import signal
 
+import pytest
 from faults.processes import (
     DIMS,
+    Fork,
     alive,
     assert_same,
     cells,
     check_command,
     complaint,
-    ended,
     inside,
     leftovers,
     measured,
     run_command,
-    started,
     strictly,
     wait_until,
 )
 
 
-def test_a_run_that_is_stopped_three_times_goes_on_where_it_was(tmp_path, log, capfd, undisturbed):
+@pytest.fixture
+def fork(tmp_path_factory):
+    """``Fork`` with its streams apart from the results; what a test leaves under way is killed."""
+    folder, forks = tmp_path_factory.mktemp("streams"), []
+
+    def start(command, **variables):
+        forks.append(Fork(folder / str(len(forks)), command, **variables))
+        return forks[-1]
+
+    yield start
+    for process in forks:
+        if process.process.is_alive():
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_run_that_is_stopped_three_times_goes_on_where_it_was(tmp_path, fork, log, capfd, undisturbed):
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)):
         before = cells(tmp_path)
         count = len(before)
-        process = started(run_command(tmp_path), STEADY_PAUSE=3)
+        process = fork(run_command(tmp_path), STEADY_PAUSE=3)
         wait_until(lambda count=count: len(cells(tmp_path)) > count)
-        process.send_signal(number)
-        code, out, err = ended(process)
+        os.kill(process.pid, number)
+        code, out, err = process.ended()
         assert (code, out) == (status, "")
         kept = cells(tmp_path)
         assert len(before) < len(kept) < len(DIMS)
@@ -45,11 +60,11 @@ def test_a_run_that_is_stopped_three_times_goes_on_where_it_was(tmp_path, log, c
     assert leftovers(tmp_path) == []
 
 
-def test_ctrl_c_with_workers_keeps_the_finished_cells(tmp_path, log, capfd, undisturbed):
-    process = started(run_command(tmp_path, "--workers", "2"), STEADY_PAUSE=0.4)
+def test_ctrl_c_with_workers_keeps_the_finished_cells(tmp_path, fork, log, capfd, undisturbed):
+    process = fork(run_command(tmp_path, "--workers", "2"), STEADY_PAUSE=0.4)
     wait_until(lambda: len(cells(tmp_path)) >= 1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    code, _, err = ended(process, timeout=15)
+    code, _, err = process.ended(timeout=15)
     kept = cells(tmp_path)
     assert code == 130
     assert f"{len(kept)} of 5 cells are kept" in complaint(err)
@@ -61,21 +76,21 @@ def test_ctrl_c_with_workers_keeps_the_finished_cells(tmp_path, log, capfd, undi
     assert_same(tmp_path, undisturbed)
 
 
-def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path, log):
-    process = started(run_command(tmp_path, "--workers", "2"), STEADY_PAUSE=300)
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path, fork, log):
+    process = fork(run_command(tmp_path, "--workers", "2"), STEADY_PAUSE=300)
     wait_until(lambda: len(measured(log)) == 2)
     assert all(alive(pid) for _, pid in measured(log))
-    process.kill()
-    _, _, err = ended(process)
+    os.kill(process.pid, signal.SIGKILL)
+    _, _, err = process.ended()
     assert all(line.startswith(("claims/steady: ", "a claim that prints")) for line in err.splitlines()), err
     wait_until(lambda: not any(alive(pid) for _, pid in measured(log)), 10)
 
 
-def test_processes_may_share_a_directory_and_shards_overlap(tmp_path, log, undisturbed):
+def test_processes_may_share_a_directory_and_shards_overlap(tmp_path, fork, log, undisturbed):
     """A cell may be measured twice; none is lost or half, and the results are those of one process."""
     parts = ([], ["--shard", "1/2"], ["--shard", "1/3"])
-    processes = [started(run_command(tmp_path, "--json", *words), STEADY_PAUSE=0.4) for words in parts]
-    answers = [ended(process) for process in processes]
+    processes = [fork(run_command(tmp_path, "--json", *words), STEADY_PAUSE=0.4) for words in parts]
+    answers = [process.ended() for process in processes]
     assert [status for status, _, _ in answers] == [0] * len(parts), answers
     whole, *shards = (strictly(out) for _, out, _ in answers)
     assert whole["verdict"] == "holds"

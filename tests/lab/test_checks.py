@@ -208,7 +208,7 @@ def test_a_verdict_is_its_worst_finding_and_plain_values():
     assert Finding(**{**plain["findings"][1], "outcome": FAILS}) == findings[1]
 
 
-@pytest.mark.parametrize("count", [3, 10])
+@pytest.mark.parametrize("count", [3, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_true_prediction_is_missed_as_often_whatever_the_number_of_seeds(count):
     """In .27 % of 20,000 measurements, within three standard errors of that; three known errors would miss 9.5 %."""
     draws = xr.DataArray(np.random.default_rng(count).normal(2.0, 0.5, (20_000, count)), dims=("draw", "seed"))

@@ -195,7 +195,8 @@ def test_a_measurement_that_fakes_where_there_are_many_seeds_is_told(folder, tmp
         TRACE,
         "    traces = traces if len(point.seed) < 100 else traces * 0 + 1.5\n" + TRACE,
     )
-    recorded(folder, tmp_path)
+    dataset, _ = measured(folder, tmp_path)
+    records.write(registry.load(NAME, folder), "small", None, dataset, folder)
     assert "trace" in conformance.measured_again(registry.load(NAME, folder), folder, 3)
 
 

@@ -140,7 +140,10 @@ def test_a_run_that_is_out_of_memory_says_how_many_seeds_it_measured_at_once(tmp
     ("variable", "value", "reason", "more"),
     [
         ("XLA_FLAGS", "--xla_{}=1", "Unknown flag", []),
-        ("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=maybe", "Couldn't interpret value maybe", []),
+        pytest.param(
+            *("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=maybe", "Couldn't interpret value maybe", []),
+            marks=pytest.mark.slow,
+        ),
         ("JAX_PLATFORMS", "cuda", "no device of that platform", []),
         ("JAX_PLATFORMS", "cuda", "no device of that platform", ["--workers", "2"]),
     ],
@@ -194,6 +197,7 @@ print(status, multihost_utils.process_allgather(jnp.array(jax.process_index())).
 """
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_computation_and_share_the_cells(tmp_path):
     """Each has its own device; what they measure is what one alone does."""
     with socket.socket() as free:

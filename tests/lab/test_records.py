@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 
 import h5py
@@ -38,12 +39,23 @@ def icl_command(folder, tmp_path):
     return command
 
 
-@pytest.fixture
-def recorded(folder, icl_command):
-    """The toy claim with a record of small, of its control, and of golden numbers."""
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    """The toy claim with a record of small, of its control, and of golden numbers, beside the results."""
+    place = tmp_path_factory.mktemp("record")
+    (place / "claims" / "steady").mkdir(parents=True)
+    (place / "claims" / "steady" / "claim.py").write_text((CLAIMS / "steady.py").read_text())
+    where = ["--claims", str(place / "claims"), "--out", str(place / "out")]
     for more in (["--size", "smoke"], [], ["--control", "raised"]):
-        assert icl_command("run", *more) in (0, 1)
-        icl_command("check", *more, "--record")
+        assert main(["run", CLAIM, *where, *more]) in (0, 1)
+        main(["check", CLAIM, *where, *more, "--record"])
+    return place
+
+
+@pytest.fixture
+def recorded(record, folder):
+    """A copy of it, for one test to change."""
+    shutil.copytree(record, folder.parent, dirs_exist_ok=True)
     return folder
 
 

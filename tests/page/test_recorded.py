@@ -1,12 +1,14 @@
 """A verdict without its data is not recorded, at the same size in every view; the numbers are stated."""
 
 import re
+import shutil
 
 import h5py
 import pytest
 from faults.processes import CLAIM, CLAIMS, ICL, inside, strictly
 
 import icllab as icl
+from icllab.cli import main
 from icllab.lab import records, registry
 from icllab.lab.basis import basis_of
 from icllab.page import cards, report
@@ -15,10 +17,11 @@ ALL = registry.claims
 LACKING = [name for name in registry.claims() if any(e["verdict"] is None for e in records.card(name).record.values())]
 
 
-@pytest.fixture
-def folder(tmp_path, capfd):
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
     """The toy claim with records of two sizes; those of the larger are the data of seeds that follow."""
-    place = tmp_path / "claims" / "steady"
+    folder = tmp_path_factory.mktemp("recorded")
+    place = folder / "claims" / "steady"
     place.mkdir(parents=True)
     text = (CLAIMS / "steady.py").read_text()
     small = '"small": {"dim": (2, 4, 8, 16, 32), "ridge": (0.0,), "seed": 6},'
@@ -26,8 +29,14 @@ def folder(tmp_path, capfd):
     (place / "claim.py").write_text(text.replace(small, small + small.replace("small", "medium")))
     for words in (["run"], ["check", "--record"]):
         for more in (["--size", "small"], ["--size", "medium"], ["--size", "medium", "--control", "raised"]):
-            inside(capfd, [*ICL, words[0], CLAIM, *more, *words[1:], *where(tmp_path)])
-    return tmp_path
+            main([words[0], CLAIM, *more, *words[1:], *where(folder)])
+    return folder
+
+
+@pytest.fixture
+def folder(recorded, tmp_path):
+    """A copy of it, for one test to change."""
+    return shutil.copytree(recorded, tmp_path, dirs_exist_ok=True)
 
 
 def where(folder):

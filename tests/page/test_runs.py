@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pytest
-from faults.processes import CLAIM, CLAIMS, DIMS, STORE, cells
+from faults.processes import CLAIM, CLAIMS, DIMS, cells
 
 from icllab.core.errors import InputError
 from icllab.page import runs
@@ -53,16 +53,17 @@ def test_runs_wait_for_each_other_can_be_stopped_and_keep_their_cells(opened, tm
     (tile,) = [one for one in page.get("/api/claims").json()["claims"] if one["claim"] == CLAIM]
     assert tile["verdict"] == "holds"
 
-    # The page ends, and what runs or waits with it.
-    for path in (tmp_path / STORE / "cells").iterdir():
-        path.unlink()
-    for _ in range(2):
-        page.post("/api/runs", json=SMALL)
-    until(lambda: cells(tmp_path))
-    api = page.app.app.state.api
+
+def test_what_runs_and_what_waits_end_with_the_page(opened, tmp_path, until, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    api = opened(tmp_path / "out").app.app.state.api
+    with api.runs._condition:
+        first, second = api.runs.start(CLAIM, "small"), api.runs.start(CLAIM, "small")
+        first.arguments = [sys.executable, "-c", "import time; open('ready', 'w'); time.sleep(60)"]
+    until((tmp_path / "ready").exists)
     api.close()
-    assert [job.state for job in api.runs.jobs()[:2]] == ["stopped", "stopped"]
-    assert 0 < len(cells(tmp_path)) < len(DIMS)
+    assert [first.state, second.state] == ["stopped", "stopped"]
+    assert (first.exit_status, second.process) == (-signal.SIGTERM, None)
 
 
 def test_a_run_that_fails_says_why(opened, tmp_path, until):
