@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from icllab.lab.checks import Finding, Verdict
 
+__all__ = ["CONTRACTS", "contracts"]
+
 DIGITS = 2e-5
 """Largest relative difference of a finding's number from the record, which states six digits."""
 ROUNDING = 1e-9

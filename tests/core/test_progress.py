@@ -306,7 +306,7 @@ def _compiled_as_usual():
 
 
 @pytest.mark.usefixtures("_compiled_as_usual")
-@pytest.mark.parametrize("name", ROUTES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "NUTS")) for name in ROUTES])
 def test_samplers_show_their_moves_and_draw_the_same_bits(name, terminal):
     sampler, label, total = ROUTES[name]
     options = {"nbeta": 3.0, "localization": 1.0, "key": jax.random.key(0)}
