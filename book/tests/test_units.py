@@ -3,7 +3,7 @@
 import types
 
 import pytest
-from claims.conftest import pytest_xdist_make_scheduler
+from scheduling import pytest_xdist_make_scheduler
 
 SMOKES = "book/tests/test_every_claim.py"
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xarray as xr
-from claims.asymptotics.scatter import scattered
+from asymptotics.scatter import scattered
 from judging import theory_under
 
 from iclbook.claims.asymptotics.context_length import claim

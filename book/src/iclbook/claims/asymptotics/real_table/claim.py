@@ -33,12 +33,14 @@ def theory(
 
     ``exchanged``: two predictors, each in the other's place; ``turned``: the longest contexts are the shortest.
     """
-    other = dict(zip(exchanged, exchanged[::-1], strict=True))
-    names = [other.get(name, name) for name in dataset.predictor.values.tolist()]
-    errors = dataset["table_error"].assign_coords(predictor=names).sel(predictor=dataset.predictor.values)
+    dataset = dataset.assign(peak_theory=("dim", dataset.dim.values + intercept))
+    if exchanged:
+        other = dict(zip(exchanged, exchanged[::-1], strict=True))
+        names = [other.get(name, name) for name in dataset.predictor.values.tolist()]
+        dataset = dataset.assign_coords(predictor=names).sel(predictor=dataset.predictor.values)
     if turned:
-        errors = errors.isel(length=slice(None, None, -1)).assign_coords(length=dataset.length)
-    return dataset.assign(table_error=errors, peak_theory=("dim", dataset.dim.values + intercept))
+        dataset = dataset.isel(length=slice(None, None, -1)).assign_coords(length=dataset.length)
+    return dataset
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
