@@ -68,11 +68,11 @@ def test_the_nearest_names_are_told(cards):
     assert "Letey24" in search.nearest("lettey", cards, references().values())
 
 
-def test_a_search_imports_no_jax_and_no_xarray():
+def test_a_search_imports_no_jax_and_no_xarray(tmp_path):
     code = """if 1:
         import sys
         from icllab.cli import main
         assert main(["list", "double", "descent"]) == main(["cite", "2405.11751"]) == 0
         assert not {"jax", "xarray", "matplotlib"} & set(sys.modules), sys.modules.keys()
     """
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=tmp_path)  # without results
