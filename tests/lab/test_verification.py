@@ -282,7 +282,8 @@ def test_a_certificate_of_somebody_elses_claim_states_what_is_true_of_it(folder)
 def test_sources_that_moved_into_a_book_are_no_forgery(folder, monkeypatch):
     """A digest of version 0.3 that the book names is told as moved, and any other as a difference."""
     name, digests = f"{NAME}/measure.py", np.random.default_rng().bytes(64).hex()
-    monkeypatch.setattr(source_files, "moved", lambda: {name: digests[:64]})
+    now = source_files.digests({name: folder / "measure.py"})[name]
+    monkeypatch.setattr(source_files, "moved", lambda: {name: [digests[:64], now]})
     answer = verified(folder, put("digests", "sources", name, digests[:64]))
     assert answer.differs == ()
     assert "1 sources that moved into a book, but for their imports" in answer.agrees
@@ -290,3 +291,6 @@ def test_sources_that_moved_into_a_book_are_no_forgery(folder, monkeypatch):
         digest = digests[64:] if at == name else digests[:64]
         (difference,) = verified(folder, put("digests", "sources", at, digest)).differs
         assert difference.startswith(f"digests/sources/{at} is '{digest}'")
+    monkeypatch.setattr(source_files, "moved", lambda: {name: [digests[:64], digests[64:]]})  # edited since it moved
+    (difference,) = verified(folder, put("digests", "sources", name, digests[:64])).differs
+    assert difference.startswith(f"digests/sources/{name} is")

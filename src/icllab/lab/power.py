@@ -28,13 +28,13 @@ def power_of(claim: str, stated: Container[str] = ()) -> dict[str, dict[str, Any
         claim: ``subject/finding``.
         stated: Names of families of shared statistics that a certificate of version 0.3 has besides.
     """
-    own = f".claims.{claim.replace('/', '.')}."
+    module = f".claims.{claim.replace('/', '.')}."
     families = {}
     for name, record in tables().items():
         shared = ".claims." not in record["statistic"]
         if claim in record["claims"] or (shared and name in stated):
             fields = {field: value for field, value in record.items() if field != "claims"}
-            families[name] = {"claims_check": own in record["statistic"], **fields}
+            families[name] = {"claims_check": module in record["statistic"], **fields}
     return families
 
 

@@ -368,18 +368,18 @@ def values_of_block(
     Raises:
         InputError: A value is not one of the size's.
     """
-    taken, of_size = dict(values), claim.grid(size).traced
+    selection, of_size = dict(values), claim.grid(size).traced
     for axis, requested in block.items():
         known = of_size[axis]
         if tuple(map(canonical, requested)) == known or (axis in names_read and len(requested) == len(known)):
             continue
-        for name, (axes, array) in taken.items():
+        for name, (axes, array) in selection.items():
             if axis in axes and np.shape(array)[axes.index(axis)] == len(known):
                 if strange := [value for value in requested if canonical(value) not in known]:
                     raise expected(axis, f"some of {list(known)}, which `measure` returns whatever is set", strange)
                 places = [known.index(canonical(value)) for value in requested]
-                taken[name] = (axes, np.take(np.asarray(array), places, axes.index(axis)))
-    return taken
+                selection[name] = (axes, np.take(np.asarray(array), places, axes.index(axis)))
+    return selection
 
 
 def cell_dataset(

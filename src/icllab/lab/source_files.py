@@ -22,12 +22,12 @@ def source_files(claim: str, folder: str | Path | None = None) -> dict[str, Path
     path = registry.claims(folder)[claim]
     subject = path.parents[path.name == "claim.py"]
     files = [file for file in path.parent.glob("*.py") if file.stat().st_size] if subject != path.parent else [path]
-    others = set(subject.glob("_[a-z]*.py"))
+    candidates = set(subject.glob("_[a-z]*.py"))
     for file in files:  # which grows
         text = source_text(file)
-        named = {other for other in others if re.search(rf"\b{other.stem}\b(?!\()", text)}
+        named = {module for module in candidates if re.search(rf"\b{module.stem}\b(?!\()", text)}
         files += named
-        others -= named
+        candidates -= named
     return {file.relative_to(subject.parent).as_posix(): file for file in sorted(files)}
 
 
@@ -42,10 +42,10 @@ def measure_digest(claim: Claim, folder: str | Path | None = None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def moved() -> dict[str, str]:
-    """Name -> SHA-256 of the files that icl-lab 0.3 had and a book has now, but for their imports."""
+def moved() -> dict[str, list[str]]:
+    """Name -> SHA-256 in icl-lab 0.3, and in the book when it moved there, of files that differ by imports alone."""
     paths = [entry.folder.with_name("moved.json") for entry in registry.books()]
-    return {name: digest for path in paths if path.is_file() for name, digest in read_object(path, _REMEDY).items()}
+    return {name: pair for path in paths if path.is_file() for name, pair in read_object(path, _REMEDY).items()}
 
 
 def digests(files: dict[str, Path]) -> dict[str, str]:

@@ -115,8 +115,8 @@ def verify(
         return Verification(stated["claim"], None, tuple(agrees), tuple(differs), (f"all else ({error})",))
     headline, status = certificate.headline(content)
     stated, computed = certificate.as_stated(stated, content)
-    every, older = list(differences(stated, computed)), source_files.moved()
-    changes = [c for c in every if c[0][:2] != ("digests", "sources") or c[1] != older.get(c[0][-1], "")]
+    every, pairs = list(differences(stated, computed)), source_files.moved()
+    changes = [c for c in every if c[0][:2] != ("digests", "sources") or [*c[1:]] != pairs.get(c[0][-1])]
     if moved := len(every) - len(changes):
         agrees.append(f"{moved} sources that moved into a book, but for their imports")
     stale = [value for at, value, _ in changes if at == ("design", "measure") and value != basis.claim.version]
