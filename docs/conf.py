@@ -39,7 +39,7 @@ copyright = "the icl-lab founders"
 version = release = icllab.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx_copybutton"]
-exclude_patterns = ["_build", "jupyter_execute", "notebooks", "peers"]
+exclude_patterns = ["_build", "jupyter_execute", "notebooks", "peers", "tour.ipynb"]
 language = "en"
 
 html_theme = "furo"
