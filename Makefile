@@ -55,10 +55,11 @@ other: $(VENV)/.dev ## the tests that depend on versions and three claims at smo
 	  for c in $(SMOKED); do $$v/bin/icl run \$$c --size smoke --out $$v/results; done" || \
 	{ s=$$?; [ $$s = 124 ] && echo "== $$p: stopped after four minutes, without a failure until then"; } || exit $$s; }
 
-check: $(VENV)/.dev ## formatting, lint, types, and which subpackage may call which
+check: $(VENV)/.dev ## formatting, lint, types, which subpackage may call which, and the count of docs/english.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	$(BIN)/python docs/english.py
 	$(BIN)/pyright
 
 format: $(VENV)/.dev ## put the code into its format

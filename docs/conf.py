@@ -39,7 +39,7 @@ copyright = "the icl-lab founders"
 version = release = icllab.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx_copybutton"]
-exclude_patterns = ["_build", "jupyter_execute", "notebooks", "peers"]
+exclude_patterns = ["_build", "jupyter_execute", "notebooks", "peers", "tour.ipynb"]
 language = "en"
 
 html_theme = "furo"
@@ -53,7 +53,7 @@ html_css_files = ["cards.css", "style.css"]
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
-# Signatures are shown as they are written: of two modules' types of one name it is not said which is meant.
+# Signatures are shown as written, so a type name that two modules share is ambiguous.
 suppress_warnings = ["ref.python"]
 
 # Every example is run at every build: one that fails fails the build.
@@ -73,7 +73,7 @@ napoleon_use_ivar = True
 
 @functools.cache
 def written_signatures(file: Path) -> dict[str, tuple[str, str]]:
-    """Qualified name -> arguments and result as they are written in a source file."""
+    """Map qualified names to arguments and result as written in a source file."""
     found = {}
 
     def visit(body: list[ast.stmt], prefix: str) -> None:
@@ -92,7 +92,7 @@ def written_signatures(file: Path) -> dict[str, tuple[str, str]]:
 
 
 class Bare(ast.NodeTransformer):
-    """``Annotated[kind, ...]`` is ``kind``."""
+    """Replace ``Annotated[kind, ...]`` by ``kind``."""
 
     def visit_Subscript(self, node):
         if isinstance(node.value, ast.Name) and node.value.id == "Annotated" and isinstance(node.slice, ast.Tuple):
@@ -101,7 +101,7 @@ class Bare(ast.NodeTransformer):
 
 
 def as_written(app, what, name, obj, options, signature, returned):
-    """Show types by the names the source has for them, not by what those expand to."""
+    """Show types by their names in the source, not by their expansions."""
     if what == "class" and signature:
         return signature.replace("jaxlib._jax.Array", "Array"), returned
     if what not in ("function", "method"):
@@ -115,7 +115,7 @@ def as_written(app, what, name, obj, options, signature, returned):
 
 
 def of_others(app, what, name, obj, skip, options):
-    """Leave out what a base class of another library writes into ours."""
+    """Skip members that a base class of another library adds."""
     return True if (getattr(obj, "__module__", None) or "").startswith("matplotlib.") else None
 
 

@@ -1,4 +1,4 @@
-"""The picture of the laboratory's subpackages and the book, drawn from what the sources really import."""
+"""Draw the laboratory's subpackages and the book from the imports in their sources."""
 
 import ast
 from pathlib import Path
@@ -22,7 +22,7 @@ WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagn
 
 
 def imports() -> set[tuple[str, str]]:
-    """``(importer, subpackage)``, also inside functions; without ``core``, which everybody imports.
+    """Return all pairs (importer, subpackage), also inside functions, without ``core``, which all import.
 
     An importer is a subpackage, or ``iclbook``.
     """
@@ -42,7 +42,7 @@ def imports() -> set[tuple[str, str]]:
 
 
 def purposes() -> dict[str, str]:
-    """Subpackage -> the first paragraph of its docstring."""
+    """Map each subpackage to the first paragraph of its docstring."""
     found = {}
     for layer in LAYERS:
         for package in layer:
@@ -54,7 +54,7 @@ def purposes() -> dict[str, str]:
 
 
 def picture():
-    """Subpackages by layer, and the book beside; arrows go from a subpackage to its importers, as data flow.
+    """Draw subpackages by layer, and the book beside them; arrows point to the importers, in the direction of the data.
 
     Of the subpackages that the book imports, only `lab` and `arena` have an arrow to it.
     """

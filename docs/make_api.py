@@ -14,7 +14,7 @@ PACKAGE, BOOK = Path(icllab.__file__).parent, Path(iclbook.__file__).parent
 
 
 def modules(package: Path) -> list[str]:
-    """The modules of a subpackage by dotted name; of a claim, what it says."""
+    """Return the modules of a subpackage by dotted name; for a claim, only `claim.py`."""
     names = []
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package.parents[1]).with_suffix("").parts
@@ -26,13 +26,13 @@ def modules(package: Path) -> list[str]:
 
 
 def subpackages() -> dict[str, Path]:
-    """Name -> folder, for the subpackages of the laboratory and the claims of the book."""
+    """Map each subpackage of the laboratory, and the claims of the book, to its folder."""
     paths = [*PACKAGE.glob("*/__init__.py"), BOOK / "claims/__init__.py"]
     return {path.parent.name: path.parent for path in sorted(paths, key=lambda path: path.parent.name)}
 
 
 def page(package: Path) -> str:
-    """The page of one subpackage."""
+    """Return the page of one subpackage."""
     whole = f"{package.parent.name}.{package.name}"
     parts = [f"# `{whole}`", f"```{{eval-rst}}\n.. automodule:: {whole}\n   :no-members:\n```"]
     for name in modules(package):
@@ -43,7 +43,7 @@ def page(package: Path) -> str:
 
 
 def face() -> str:
-    """The page of all public names: what each is called, and the first sentence of what it says of itself."""
+    """Return the page of all public names, each with the first sentence of its docstring."""
     rooms = [name for name in subpackages() if name in icllab.__all__]
     rows = []
     for package in ("icllab", *(f"icllab.{name}" for name in rooms)):
@@ -56,8 +56,8 @@ def face() -> str:
 
 FACE = """# The public names
 
-What a first week needs. A module that is not in this table is private: it can be imported, is described in the pages
-below, and may change with any version.
+The names that a first week needs. A module outside this table is private: it can be imported, the pages below describe
+it, and it may change in any version.
 
 """
 

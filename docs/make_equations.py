@@ -1,8 +1,7 @@
-"""Write docs/equations.md: which paper, which formula, which function, which tests. Made anew at each build.
+"""Write docs/equations.md: papers, formulas, functions and tests. Each build writes it again.
 
-Read from the docstrings of ``src/icllab`` and ``book/src/iclbook`` by ``ast``: every public function, method and class
-with a ``Source:`` or ``Derived:`` line. A key that is not in ``references.bib``, and a derivation that does not stand
-where the docstring says, are errors.
+``ast`` reads the docstrings of ``src/icllab`` and ``book/src/iclbook``: every public function, method and class with a
+``Source:`` or ``Derived:`` line. A key outside ``references.bib`` is an error, and so is a section that does not exist.
 """
 
 import ast
@@ -41,7 +40,7 @@ _MATH = re.compile(r"^\.\. math::[ ]?(.*\n?(?:(?:[ ]+.*)?\n?)*)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Entry:
-    """A documented function, method or class that says where it comes from."""
+    """A function, method or class whose docstring names its source or derivation."""
 
     module: str
     name: str
@@ -58,7 +57,7 @@ class Entry:
 
 
 def entries(package: Path, docs: Path) -> list[Entry]:
-    """All entries of a source tree, room by room, in the order of the files and of their lines."""
+    """Return all entries of a source tree by subpackage, file and line."""
     found = []
     for path in sorted(package.rglob("*.py"), key=_place(package)):
         module = ".".join((package.name, *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__")
@@ -116,7 +115,7 @@ def _known(key: str, where: str) -> Reference:
 
 
 def _standing(text: str, where: str, docs: Path) -> tuple[str, str]:
-    """``docs/<page>.md, <section title>``, which must exist."""
+    """Parse ``docs/<page>.md, <section title>``; raise unless the section exists."""
     page, _, title = (part.strip() for part in text.partition(","))
     path = docs / page.removeprefix("docs/")
     if not (page.startswith("docs/") and page.endswith(".md") and title):
@@ -131,7 +130,7 @@ def _standing(text: str, where: str, docs: Path) -> tuple[str, str]:
 
 
 def headings(page: Path) -> list[str]:
-    """Section titles of a Markdown page, those inside code fences left out."""
+    """Return the section titles of a Markdown page, without lines inside code fences."""
     text = re.sub(r"^(`{3,}|~{3,}).*?^\1", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     return [m[1].strip() for m in re.finditer(r"^#+ (.*)$", text, re.MULTILINE)]
 
@@ -140,7 +139,7 @@ def headings(page: Path) -> list[str]:
 
 
 class _Names:
-    """What the names in one test file stand for, by its imports."""
+    """Resolve the names in a test file by its imports."""
 
     def __init__(self, tree: ast.Module, lazy: dict[str, str]) -> None:
         self.lazy = lazy
@@ -159,7 +158,7 @@ class _Names:
         self.modules |= set(self.meaning.values())
 
     def real(self, path: str) -> str:
-        """The defining module's name of something a package exports lazily."""
+        """Return the name in the defining module of a lazy export."""
         head, _, tail = path.partition(".")
         known = head
         for part in filter(None, tail.split(".")):
@@ -167,7 +166,7 @@ class _Names:
         return known
 
     def of(self, node: ast.expr) -> str | None:
-        """The qualified name of ``name`` or ``name.attribute...``."""
+        """Return the qualified name of ``name`` or ``name.attribute...``."""
         attributes: list[str] = []
         while isinstance(node, ast.Attribute):
             attributes.append(node.attr)
@@ -178,7 +177,7 @@ class _Names:
 
 
 def lazy_exports(package: Path) -> dict[str, str]:
-    """``icllab.room.Name`` -> ``icllab.room.module.Name``, from what the packages import for type checkers."""
+    """Map ``icllab.package.Name`` to ``icllab.package.module.Name``, from the imports for type checkers."""
     exports = {}
     for path in package.rglob("__init__.py"):
         name = ".".join((package.name, *path.parent.relative_to(package).parts))
@@ -189,9 +188,9 @@ def lazy_exports(package: Path) -> dict[str, str]:
 
 
 def references_in_tests(tests: Path, *packages: Path) -> dict[str, dict[str, set[str]]]:
-    """``tests/file.py::test_name`` -> what it refers to: qualified names, attributes, strings, its file's imports.
+    """Map ``tests/file.py::test_name`` to its references: qualified names, attributes, strings, imports of the file.
 
-    A test refers to what it names and to what the fixtures, helpers and constants of its file name.
+    The references of a test include the references of the fixtures, helpers and constants of its file.
     """
     lazy = {name: path for package in packages for name, path in lazy_exports(package).items()}
     found: dict[str, dict[str, set[str]]] = {}
@@ -236,7 +235,7 @@ def _qualified(node: ast.AST, names: _Names) -> set[str]:
 
 
 def _local(node: ast.AST) -> set[str]:
-    """Names, attributes, and arguments (which may be fixtures)."""
+    """Return names, attributes, and arguments (which may be fixtures)."""
     walked = list(ast.walk(node))
     return (
         {n.id for n in walked if isinstance(n, ast.Name)}
@@ -246,12 +245,11 @@ def _local(node: ast.AST) -> set[str]:
 
 
 def tests_of(entry: Entry, tests: dict[str, dict[str, set[str]]]) -> list[str]:
-    """The tests that refer to an entry.
+    """Return the tests that refer to an entry.
 
-    A method is called on a value whose class is not known from the text: there the attribute's name counts, in files
-    that import from the method's module, or from the package inside a subpackage that it is in. A function that is
-    chosen by name, as in ``solver="primal_pcg"``, is referred to by that string, in files that import from its
-    subpackage.
+    The class of a value is not known from the text, so a call of a method counts by the attribute's name, in files
+    that import from the method's module or from its package within a subpackage. A function chosen by name, as in
+    ``solver="primal_pcg"``, counts by this string, in files that import from its subpackage.
     """
     *_, last = entry.name.split(".")
     room, package = ".".join(entry.module.split(".")[:2]), entry.module.rpartition(".")[0]
@@ -273,14 +271,14 @@ def _imports(seen: dict[str, set[str]], module: str) -> bool:
 
 
 def page(root: Path = ROOT, docs: Path | None = None) -> str:
-    """The text of docs/equations.md, for the sources and tests below ``root``."""
+    """Return the text of docs/equations.md, for the sources and tests below ``root``."""
     docs, packages = docs or root / "docs", [root / folder / name for name, folder in PACKAGES.items()]
     found = [entry for package in packages for entry in entries(package, docs)]
     tests = references_in_tests(root / "tests", *packages) | references_in_tests(root / "book/tests", *packages)
     parts = [
         "# Equations",
-        "Every formula of the laboratory and its book: where it is from, the function that computes it, and the\n"
-        "tests that name the function. Made from the docstrings by `docs/make_equations.py`; edit them, not this page.",
+        "Every formula of the laboratory and its book, with its source, the function that computes it, and the tests\n"
+        "that name this function. `docs/make_equations.py` makes this page from the docstrings; edit those.",
     ]
     for room in ROOMS:
         rows = [entry for entry in found if entry.module.split(".")[1] == room]
@@ -310,7 +308,7 @@ def _row(entry: Entry, tests: list[str]) -> str:
 
 
 def slug(title: str) -> str:
-    """A heading's anchor, as MyST makes it."""
+    """Return the anchor that MyST gives to a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
@@ -320,7 +318,7 @@ def write(docs: Path) -> None:
 
 
 def main() -> int:
-    """Write the page; an error is one line."""
+    """Write the page, or print an error of one line."""
     try:
         write(ROOT / "docs")
     except InputError as error:

@@ -1,9 +1,8 @@
-"""Write docs/_static/explorers: the page's explorers with answers computed in advance. Made anew at each build.
+"""Write docs/_static/explorers: the explorers with precomputed answers. Each build writes them again.
 
-A page that is opened from a disk may load no modules and ask no server. So the modules become one script, and what a
-server would answer is a script of data for each explorer: its answers at all points of a grid, from the same code.
-Curves and maps are thinned, values are float32, and equal arrays are kept once. Prompts are read by a language model if
-`make models` has brought it.
+A page opened from a disk cannot load modules or reach a server. So the modules become one script, and each explorer has
+a script of data with the server's answers at all points of a grid, from the same code. Curves and maps are thinned,
+values are float32, and equal arrays are stored once. Prompts need the language model that `make models` fetches.
 """
 
 import base64
@@ -29,7 +28,7 @@ HERE = Path(__file__).parent
 STATIC = Path(icllab.page.__file__).parent / "static"
 MODULES = ("scales", "viridis", "numbers", "formulas", "controls", "server", "plot", "map", "grid", "explore", "prompt")
 INSTEAD = {"server": "const explorers = null, prompts = null;\nexport { explorers, prompts };"}
-"""Replacements of modules; only the page has a server."""
+"""Modules that are replaced, because only the page has a server."""
 COPIED = (
     "explore.css",
     "prompt.css",
@@ -104,7 +103,7 @@ _LIST = re.compile(r"^export \{(?P<names>[^}]*)\};$", re.MULTILINE)
 
 
 def bundle(static: Path = STATIC) -> str:
-    """The page's modules as one script: each a function that returns what it exports."""
+    """Join the page's modules into one script, in which each is a function that returns its exports."""
     parts = ['"use strict";', "(() => {", "const modules = {};"]
     for name in MODULES:
         text = INSTEAD.get(name) or (static / f"{name}.js").read_text("utf-8")
@@ -124,13 +123,13 @@ class Pool:
         self.known: dict[str, int] = {}
 
     def add(self, values: Sequence[Any], kind: type) -> int:
-        """The number of an array; None is kept as NaN."""
+        """Return the number of an array; None is stored as NaN."""
         numbers = np.array([np.nan if value is None else value for value in values], kind)
         return self.known.setdefault(base64.b64encode(numbers.tobytes()).decode("ascii"), len(self.known))
 
 
 def thinned(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Every second point of long curves, of paths and of both axes of a map; ends are kept."""
+    """Keep every second point of long curves, of paths and of both axes of a map, with their ends."""
     found = dict(answer)
     found["curves"] = [{**one, **_every_second(one, ("x", "y"))} for one in answer["curves"]]
     if content := answer.get("map"):
@@ -153,7 +152,7 @@ def _kept(count: int, longest: int) -> list[int]:
 
 
 def parted(value: Any, pool: Pool, leaves: list[Any], exact: bool = False) -> Any:
-    """A template of an answer, and its numbers and arrays, which go to ``leaves``.
+    """Return a template of an answer; append its numbers and arrays to ``leaves``.
 
     An array is its number, its columns if it has two axes, and whether it is float64: axes are, of which closed forms
     may be steep functions.
@@ -175,7 +174,7 @@ def parted(value: Any, pool: Pool, leaves: list[Any], exact: bool = False) -> An
 
 
 def data(explorer: Explorer, grid: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Answers at all points of a grid, the last control fastest; a control that is not shown is where it starts.
+    """Return the answers at all points of a grid, the last control fastest; hidden controls keep their start values.
 
     An answer is the number of its template, or why there is none, and its leaves; of equal ones there is one.
     """
@@ -214,7 +213,7 @@ def _is_shown(control: Any, values: Mapping[str, Any]) -> bool:
 
 
 def prompts(models: Path) -> dict[str, Any]:
-    """Three texts as the small English model reads them, with the patterns of all heads as bytes."""
+    """Return the readings of three texts by the small English model, with the patterns of all heads as bytes."""
     if not (models / MODEL).is_dir():
         return {"absent": "This documentation was built without a language model; `icl page` shows this view."}
     from icllab.page import prompt_worker

@@ -1,6 +1,6 @@
-"""Write docs/gallery.md: a card for each claim. Made anew at each build, from the claims and their records.
+"""Write docs/gallery.md: a card for each claim, from its record. Each build writes it again.
 
-The cards are those of the page and of reports, by the same code.
+The page and reports make their cards by the same code.
 """
 
 import importlib
@@ -22,32 +22,32 @@ _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|$~&@^]")
 
 
 def escaped(text: str) -> str:
-    """Text as Markdown that reads the same: nothing in it is markup."""
+    """Escape a text so that Markdown shows it unchanged."""
     return _SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def slug(title: str) -> str:
-    """A heading's anchor, as MyST makes it."""
+    """Return the anchor that MyST gives to a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def badge(card: Card) -> str:
-    """The verdict of a claim's record at its largest size, as HTML."""
+    """Return the recorded verdict at the largest size, as HTML."""
     return standing_badge(from_record(card))
 
 
 def command(card: Card) -> str:
-    """What measures the claim again."""
+    """Return the command that measures the claim again."""
     return f"icl run {card.claim} --size {card.ordinary}"
 
 
 def link(card: Card) -> str:
-    """A link to the claim's card."""
+    """Return a link to the claim's card."""
     return f"[`{card.claim}`](gallery.md#{slug(card.claim)})"
 
 
 def standing(found: Sequence[Card]) -> str:
-    """A table of claims that hold, fail, are undecided and not recorded, by the size of the verdict."""
+    """Return a table of the numbers of verdicts by size."""
     numbers = Counter((card.recorded, card.verdict or NOT_RECORDED) for card in found)
     columns = [*VERDICTS, *({NOT_RECORDED} & {verdict for _, verdict in numbers})]
     sizes = [size for size in SIZES if any(size == recorded for recorded, _ in numbers)]
@@ -56,7 +56,7 @@ def standing(found: Sequence[Card]) -> str:
 
 
 def price(card: Card) -> str:
-    """What ``medium`` would cost where nothing is recorded at it, or above; empty elsewhere."""
+    """Return the estimated cost of ``medium``, or an empty text if it, or a larger size, is recorded."""
     if "medium" not in card.sizes or (card.verdict and card.recorded in ("medium", "full")):
         return ""
     record = cost.basis(Request(card.claim, "medium"))
@@ -66,7 +66,7 @@ def price(card: Card) -> str:
 
 
 def page(found: Sequence[Card], figures: Path) -> str:
-    """The text of the gallery: cards by subject."""
+    """Return the text of the gallery: cards by subject."""
     recorded = [card for card in found if card.verdict]
     parts = [
         "# Gallery",
@@ -93,7 +93,7 @@ def _card(card: Card, figures: Path) -> str:
 
 
 def _paper(source: Reference) -> str:
-    """Where the list of papers has it."""
+    """Return the address of a source in the list of papers."""
     return f"papers.html#{slug(f'{source.short} {source.key}')}"
 
 

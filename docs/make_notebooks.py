@@ -1,4 +1,4 @@
-"""Write docs/notebooks/: every page with code cells as a notebook. Made anew at each build."""
+"""Write docs/notebooks/: every page with code cells as a notebook. Each build writes them again."""
 
 import base64
 import re
@@ -18,7 +18,7 @@ _TITLE = re.compile(r"^# .*\n", re.MULTILINE)
 
 
 def notebook(text: str, folder: Path) -> nbformat.NotebookNode:
-    """A page as a notebook: roles and links between pages become their words, figures in ``folder`` are put inside."""
+    """Convert a page to a notebook: roles and links to pages become plain text, figures of ``folder`` are embedded."""
     made = read_myst_markdown_notebook(text)
     made.metadata = nbformat.from_dict({"kernelspec": {"name": "python3", "display_name": "Python 3"}})
     for number, cell in enumerate(made.cells):
@@ -35,19 +35,19 @@ def notebook(text: str, folder: Path) -> nbformat.NotebookNode:
 
 
 def has_notebook(text: str) -> bool:
-    """Whether a page has code cells that run elsewhere than in a build of the documentation."""
+    """Return True if a page has code cells that also run outside a build of the documentation."""
     return bool(_CELL.search(text)) and not _OF_THE_BUILD.search(text)
 
 
 def linked(name: str, text: str) -> str:
-    """The page with a link to its notebook below the title, if it has one."""
+    """Add a link to the notebook below the title, if the page has a notebook."""
     if not has_notebook(text):
         return text
     return _TITLE.sub(rf"\g<0>\n{{download}}`Download as a notebook <notebooks/{name}.ipynb>`\n", text, count=1)
 
 
 def write(docs: Path) -> None:
-    """Write all notebooks into ``docs/notebooks``, and remove those of pages that are gone."""
+    """Write all notebooks into ``docs/notebooks``, and remove the notebooks of removed pages."""
     folder = docs / "notebooks"
     folder.mkdir(exist_ok=True)
     pages = {path.stem: path.read_text("utf-8") for path in sorted(docs.glob("*.md"))}

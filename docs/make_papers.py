@@ -1,4 +1,4 @@
-"""Write docs/papers.md: which statements of which paper are tested by which claim or theory. Made anew at each build.
+"""Write docs/papers.md: statements of papers, and the claims or theories that test them. Each build writes it again.
 
 What is said of a paper is in ``docs/papers.toml``, by the keys of ``references.bib``. A row of it has
 
@@ -39,18 +39,18 @@ _ROW = {"where", "says", "claims", "theories", "differs"}
 
 
 def table_sources() -> dict[str, list[Reference]]:
-    """Table of the arena -> the papers that its theories are from."""
+    """Map each table of the arena to the papers of its theories."""
     return {table: [reference(key) for key in tables.phenomenon(table).sources] for table in tables.tables()}
 
 
 def theory_scores() -> dict[str, Score]:
-    """``TABLE/THEORY`` -> its score, null theories left out."""
+    """Map ``TABLE/THEORY`` to its score, without null theories."""
     rows = {table: arena.score_theories(table) for table in tables.tables()}
     return {f"{table}/{row.theory}": row for table, scores in rows.items() for row in scores if not row.null}
 
 
 def theory_names() -> list[str]:
-    """``TABLE/THEORY`` of the theories that are not null."""
+    """Return ``TABLE/THEORY`` of all theories except null theories."""
     return [f"{at}/{name}" for at in tables.tables() for name, theory in tables.theories(at).items() if not theory.null]
 
 
@@ -60,7 +60,7 @@ def read(
     theories: Collection[str] = (),
     sources: Mapping[str, Sequence[Reference]] = MappingProxyType({}),
 ) -> dict[str, dict[str, Any]]:
-    """What ``papers.toml`` says of each paper; a name that it does not know the meaning of is refused.
+    """Read the rows of each paper from ``papers.toml``; raise on an unknown name.
 
     Args:
         path: The file.
@@ -88,7 +88,7 @@ def read(
 
 
 def _cited(known: Mapping[str, Card], sources: Mapping[str, Sequence[Reference]]) -> dict[str, Reference]:
-    """Key -> paper, of all claims and tables."""
+    """Map keys to papers, for all claims and tables."""
     papers = [source for card in known.values() for source in card.sources]
     return {source.key: source for source in [*papers, *(paper for table in sources.values() for paper in table)]}
 
@@ -99,17 +99,16 @@ def page(
     scores: Mapping[str, Score] = MappingProxyType({}),
     sources: Mapping[str, Sequence[Reference]] = MappingProxyType({}),
 ) -> str:
-    """The text of the index, with the verdicts of claims and the ``scores`` of theories."""
+    """Return the text of the index, with the verdicts of claims and the ``scores`` of theories."""
     rows = [row for paper in papers.values() for row in paper["row"]]
     tested = sum(bool(row.get("claims") or row.get("theories")) for row in rows)
     parts = [
         "# Claims by paper",
         f"{len(papers)} sources, and {len(rows)} of their statements: {tested} are tested by a claim, or by a theory\n"
-        "of [the arena](arena.md), the others not yet. A verdict is that of the claim's [record](gallery.md) and\n"
-        "about the claim: where this differs from the paper stands beside it. A theory is said to beat null theories,\n"
-        "which know nothing of the subject, on cells that it was not fitted to. A place in a paper is named where it\n"
-        "has been read, and left out elsewhere. Made from `docs/papers.toml` and the records by\n"
-        "`docs/make_papers.py`.",
+        "of [the arena](arena.md), the others not yet. The verdict is taken from the claim's [record](gallery.md) and\n"
+        "concerns the claim; differences from the paper are beside it. A theory beats null theories, which use no\n"
+        "knowledge of the subject, on cells that it was not fitted to. A section or equation of a paper is named only\n"
+        "if it has been read there. `docs/make_papers.py` makes this page from `docs/papers.toml` and the records.",
     ]
     cited = _cited(known, sources)
     for key, paper in sorted(papers.items(), key=lambda paper: paper[0].lower()):
@@ -148,7 +147,7 @@ def missing(
     known: Sequence[Card],
     sources: Mapping[str, Sequence[Reference]] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
-    """Sources that a claim or a table cites and for which no row names it."""
+    """Return (source, claim or table) for each citation without a row."""
     rows = [(key, row) for key, paper in papers.items() for row in paper["row"]]
     named = {(key, claim) for key, row in rows for claim in row.get("claims", ())}
     named |= {(key, theory.partition("/")[0]) for key, row in rows for theory in row.get("theories", ())}
@@ -166,7 +165,7 @@ def write(docs: Path) -> None:
 
 
 def main() -> int:
-    """Write the page; an error is one line."""
+    """Write the page, or print an error of one line."""
     try:
         write(HERE)
     except InputError as error:

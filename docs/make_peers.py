@@ -24,22 +24,22 @@ Row = Mapping[str, Any]
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name -> record of every peer."""
+    """Map each peer to its record."""
     return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
 def equal(row: Row) -> bool:
-    """Whether the two answers differ by no more than the tolerance."""
+    """Return True if the two answers agree within the tolerance."""
     return row["difference"] <= row["tolerance"]
 
 
 def shown(row: Row) -> str:
-    """The largest difference with its unit."""
+    """Return the largest difference with its unit."""
     return f"{row['difference']:.2g}{_WHAT[row['unit']]}"
 
 
 def compared(cell: str, rows: Sequence[Row]) -> str:
-    """What the cases say of the names in a cell: each name of a function that occurs in what is theirs."""
+    """Summarise the cases that call a function named in a cell."""
     codes = re.findall(r"`([^`]+)`", cell)
     named = [row for row in rows if any(re.search(rf"(?<!\w){re.escape(code)}(?!\w)", row["theirs"]) for code in codes)]
     if not named:
@@ -50,12 +50,12 @@ def compared(cell: str, rows: Sequence[Row]) -> str:
 
 
 def escaped(cell: str) -> str:
-    """A text without the sign that separates cells."""
+    """Escape the sign that separates cells."""
     return cell.replace("|", r"\|")
 
 
 def table(rows: Sequence[Row]) -> str:
-    """All cases: what is compared, the names, the largest difference, and the verdict."""
+    """Return the table of all cases with names, largest difference and verdict."""
     lines = ["| case | there | here | largest difference | tolerance | |", "|---|---|---|---|---|---|"]
     for row in rows:
         verdict = ("equal" if equal(row) else "**not equal**") + f": {row['note']}" * bool(row["note"])
@@ -66,7 +66,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def measured(name: str, record: Mapping[str, Any]) -> str:
-    """The table of one peer, and a line that says of which versions, when, and with which command."""
+    """Return the table of one peer, below a line with versions, date and command."""
     option = f" --checkout {name}=DIR" if record["clone"] else ""
     versions = f"`{record['peer']}`, {record['version']}, beside icl-lab {record['package']}"
     return (
@@ -76,7 +76,7 @@ def measured(name: str, record: Mapping[str, Any]) -> str:
 
 
 def section(text: str, records: Mapping[str, Mapping[str, Any]]) -> str:
-    """A section of the template with its measured cases."""
+    """Return a section of the template with its measured cases."""
     names = [name for match in _MARK.finditer(text) for name in match[1].split()]
     rows = [row for name in names if name in records for row in records[name]["rows"]]
 
@@ -92,7 +92,7 @@ def section(text: str, records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """One line a peer: its version, and how many cases are equal."""
+    """Return one line per peer: its version and the number of equal cases."""
     lines = ["| peer | version | cases | equal | not equal |", "|---|---|---|---|---|"]
     for record in records.values():
         rows, good = record["rows"], sum(map(equal, record["rows"]))
@@ -101,7 +101,7 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def page(template: str, records: Mapping[str, Mapping[str, Any]]) -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     parts = re.split(r"^(?=##+ )", template, flags=re.MULTILINE)
     named = {name for match in _MARK.finditer(template) for name in match[1].split()}
     others = [

@@ -18,23 +18,23 @@ from icllab.figures.output import png_bytes
 HERE = Path(__file__).parent
 _INTRODUCTION = """# Power
 
-A statistic that decides has to be able to say yes and no. For each one a graded family is planted, from "obeys exactly"
-to "does not", and every verdict is counted along it. The error bars are binomial standard errors. A verdict that is
-false at an end of the family is a false alarm: at most 5 % of the replicates may give it.
+A statistic that decides a claim must be able to say yes and no. For each statistic a family of data sets is simulated,
+from "obeys exactly" to "does not", and the verdicts are counted along it. Error bars are binomial standard errors. A
+verdict that is false at an end of the family is a false alarm: at most 5 % of the replicates may give it.
 
-`.venv/bin/python bench/power.py` measures a family again. The families are the files of `book/src/iclbook/planted/`; a
-new statistic joins by one more ([Contributing](contributing.md)). `docs/make_power.py` makes this page from the records
+`.venv/bin/python bench/power.py` measures a family again. The families are the files of `book/src/iclbook/planted/`;
+add a file for a new statistic ([Contributing](contributing.md)). `docs/make_power.py` makes this page from the records
 in `book/src/iclbook/power/`.
 """
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name -> record of every family."""
+    """Map each family to its record."""
     return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
 def figure(record: Mapping[str, Any]) -> Figure:
-    """The fraction of replicates with each verdict, along the strengths."""
+    """Draw the fraction of replicates with each verdict against the strength."""
     counts = np.array(list(record["verdicts"].values())) / record["replicates"]
     error = np.sqrt(counts * (1 - counts) / record["replicates"])
     dataset = xr.Dataset(
@@ -49,7 +49,7 @@ def figure(record: Mapping[str, Any]) -> Figure:
 
 
 def false_verdicts(record: Mapping[str, Any]) -> dict[str, tuple[int, list[str]]]:
-    """Strength of an end -> number of replicates with a verdict that is false there, and these verdicts."""
+    """Map the strength of each end to the number of false verdicts there, and their names."""
     at = {strength: record["strengths"].index(float(strength)) for strength in record["false"]}
     counts = record["verdicts"]
     return {
@@ -59,7 +59,7 @@ def false_verdicts(record: Mapping[str, Any]) -> dict[str, tuple[int, list[str]]
 
 
 def page(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """The text of the page: a section with a figure for each family."""
+    """Return the text of the page: a section with a figure for each family."""
     parts = [_INTRODUCTION]
     for name, record in records.items():
         alarms = [

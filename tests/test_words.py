@@ -1,8 +1,11 @@
 """The field's words: names, messages, labels, docstrings and pages have none of those that only we would use."""
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 GENERATED = {"changelog.md", "equations.md", "gallery.md", "papers.md"}
@@ -27,6 +30,18 @@ INSTEAD = {
     r"(?<!power )(?<!power-)(?<!scaling )(?<!Pastur )laws? of": "distribution of",
     r"gradient is dear|dearly": "expensive",
     r"eagerly": "a noun",
+}
+_spec = importlib.util.spec_from_file_location("english", ROOT / "docs" / "english.py")
+english = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(english)
+PLANTED = {
+    "negated noun": "A point that is no minimum is refused.",
+    "so many": "Draw so many prompts.",
+    "what for a noun": "Start from what is there.",
+    "of which, of whom": "Four runs, of which one ends.",
+    "that of, those of": "The error is that of the limit.",
+    "one who, they who": "Prefer the one that converged.",
+    "dangling so": "Losses fall. So do errors.",
 }
 WORDS = re.compile("|".join(rf"(?P<w{i}>\b(?:{word})\b)" for i, word in enumerate(INSTEAD)), re.IGNORECASE)
 
@@ -53,3 +68,45 @@ def test_no_argument_is_named_law():
         (path, node.arg) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.arg)
     ]
     assert not [path for path, name in arguments if name == "law"]
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+@pytest.mark.parametrize(
+    "text", ['"""{}"""', 'def f():\n    """{}\n\n    More.\n    """', 'raise ValueError(f"{{x}}: {}")']
+)
+def test_a_sentence_to_decode_is_counted_in_code(kind, text, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(text.format(PLANTED[kind]))
+    assert [matched for _, _, matched, _ in english.matches(tmp_path)] == [[kind]]
+
+
+def test_each_line_of_a_page_is_counted_once_and_code_is_not(tmp_path):
+    lines = ["# Title", *PLANTED.values(), PLANTED["so many"] + " " + PLANTED["what for a noun"]]
+    (tmp_path / "page.md").write_text("\n".join([*lines, "```", *PLANTED.values(), "```", "So do errors."]))
+    assert [line for _, line, _, _ in english.matches(tmp_path)] == [*range(2, 10), 19]
+
+
+def test_an_opener_is_counted_in_the_first_line_of_a_docstring_alone(tmp_path):
+    text = "Whether the chains agree."
+    (tmp_path / "page.md").write_text(text)
+    (tmp_path / "module.py").write_text(
+        f'"""Return a verdict.\n\n{text} So do errors.\n"""\n\nclass Verdict:\n    """{text}"""\n'
+    )
+    assert [(path.name, line, matched) for path, line, matched, _ in english.matches(tmp_path)] == [
+        ("module.py", 6, ["opener"])
+    ]
+
+
+def test_what_git_ignores_is_not_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(english, "ROOT", tmp_path)
+    (tmp_path / ".gitignore").write_text("docs/api/\ndocs/gallery.md\n")
+    for name in ("docs/api/core.md", "docs/gallery.md", "docs/page.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(PLANTED["so many"])
+    assert [path.name for path, *_ in english.matches(tmp_path / "docs")] == ["page.md"]
+
+
+def test_the_count_may_only_fall():
+    assert english.verdict(7, 7) == ""
+    assert "at most 7 sentences, found 8" in english.verdict(8, 7)
+    assert "set LIMIT = 6" in english.verdict(6, 7)

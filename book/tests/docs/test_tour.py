@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import nbformat
 import pytest
 
 _spec = importlib.util.spec_from_file_location("make_tour", Path(__file__).parents[3] / "docs" / "make_tour.py")
@@ -16,6 +17,17 @@ QUICK = ("theory", "check", "cite")
 def test_the_tour_is_one_of_many_commands():
     assert len(COMMANDS) == TEXT.count("```console") >= 8
     assert str(Path(make_tour.__file__).parents[1]) not in TEXT
+
+
+def test_the_notebook_is_the_page():
+    """`docs/make_tour.py` writes both."""
+    written = nbformat.read(make_tour.NOTEBOOK, as_version=4)
+    nbformat.validate(written)
+    assert written == make_tour.notebook(TEXT)
+    cells = [(cell.source.removeprefix("!"), cell.outputs[0].text) for cell in written.cells if cell.get("outputs")]
+    assert cells == COMMANDS
+    words = [cell.source for cell in written.cells if cell.cell_type == "markdown"]
+    assert "\n".join(words).split() == make_tour._BLOCK.sub("", TEXT).split()
 
 
 @pytest.mark.parametrize(("command", "printed"), [pair for pair in COMMANDS if pair[0].split()[1] in QUICK])
