@@ -119,7 +119,7 @@ def alone(name, most):
             words[only] = "fails" if names[only] else "undecided"
 
     for control, world in content.controls.items():
-        if not (world.simulated or world.axes):
+        if not world.measured:
             note(findings(content.under(control), dataset))
     places = list(numbers(dataset, most))
     columns = []

@@ -28,7 +28,7 @@ def missing(name, size):
     """The groups of data that a claim's record lacks: golden numbers, its data, and those of its simulated controls."""
     claim, present, entries = registry.load(name), records.groups(name), records.read(name)
     size = size or next(size for size in claim.sizes if size != SIZES[0])
-    worlds = [None, *(control for control, world in claim.controls.items() if world.simulated or world.axes)]
+    worlds = [None, *(control for control, world in claim.controls.items() if world.measured)]
     for group, control in [(SIZES[0], None), *((size, world) for world in worlds)]:
         entry = entries.get(group, {})
         entry = entry.get("controls", {}).get(control, {}) if control else entry

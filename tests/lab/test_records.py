@@ -153,7 +153,7 @@ def test_recorded_data_are_those_of_the_run_and_are_judged_and_drawn(recorded, i
 
 
 def test_data_that_are_not_there_or_not_those_of_the_record_are_refused(recorded):
-    with pytest.raises(CellsMissing, match=r"expected recorded data at size medium, found small, small@raised, smoke"):
+    with pytest.raises(CellsMissing, match=r"is not recorded at size medium; `icl run"):
         icl.recorded(CLAIM, "medium", claims=recorded)
     path = records.record_file(registry.claims(recorded)[CLAIM])
     content = json.loads(path.read_text())

@@ -56,6 +56,11 @@ class Control:
         """Whether something else is measured, rather than the same compared with another formula."""
         return bool(self.measure)
 
+    @property
+    def measured(self) -> bool:
+        """Whether it has data of its own, rather than those of the claim."""
+        return self.simulated or bool(self.axes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:

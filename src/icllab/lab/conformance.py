@@ -14,17 +14,16 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.core.errors import CellsMissing, IclError, InputError
 from icllab.core.files import parse_json, source_text
-from icllab.core.grid import Grid
 from icllab.lab import records, registry
-from icllab.lab.basis import Basis
 from icllab.lab.claim import SIZES, Claim
+from icllab.lab.evidence import Evidence
 from icllab.lab.placement import SEED
 
 if TYPE_CHECKING:
@@ -291,7 +290,7 @@ def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
         entry = entries.get(name)
         if entry is None:
             yield f"control {name} is not recorded: {command}"
-        elif (control.simulated or control.axes) and entry.get("definition") != records.definition(control):
+        elif control.measured and entry.get("definition") != records.definition(control):
             yield f"control {name} was recorded with other arguments: {command}"
         elif (outcome := records.judged(claim.name, None, name, folder)[1].outcome.value) != "fails":
             yield f"control {name}: the check must say fails, it says {outcome}"
@@ -375,26 +374,6 @@ RECORDED: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
 # What a cell of the record measures again.
 
 
-@dataclass(frozen=True)
-class _TwoSeeds(Basis):
-    """A record at two random seeds: numbers of a seed are those that it measures beside a hundred others."""
-
-    key: int = 0
-
-    def misplaced(self, worlds: Mapping[str | None, "xr.Dataset"]) -> Iterator[str]:
-        yield from ()  # the item of the record compares all seeds
-
-    def grids(self, control: str | None) -> list[Grid]:
-        grid = super().grids(control)[0]
-        seeds = random.Random(self.key).sample(grid.traced[SEED], min(2, len(grid.traced[SEED])))
-        return [replace(grid, traced={**grid.traced, SEED: tuple(seeds)})]
-
-    def measured(self, control: str | None = None) -> "tuple[xr.Dataset, list[str]]":
-        dataset, notes = super().measured(control)
-        names = [name for name, values in dataset.data_vars.items() if SEED in values.dims]
-        return dataset[names].sel({SEED: sorted(self.grids(control)[0].traced[SEED])}), notes
-
-
 def measured_again(claim: Claim, folder: Path, key: int) -> str | None:
     """Differences of a random cell of the smallest judged size; None if it takes too long by the record."""
     from icllab.lab.rerun import rerun
@@ -404,9 +383,8 @@ def measured_again(claim: Claim, folder: Path, key: int) -> str | None:
     if seconds > AGAIN * len(grid):
         return None
     seeds = claim.reduce is None and any(SEED in v.dims for v in records.data(claim.name, size, None, folder).values())
-    place = (claim.name, size, None, str(folder))
     try:
-        differs = rerun(_TwoSeeds(*place, key) if seeds else Basis(*place), 1e-6, key).differs
+        differs = rerun(Evidence(claim.name, size, None, str(folder)), 1e-6, key, two_seeds=seeds).differs
     except IclError as error:
         return str(error)
     return "; ".join(differs)

@@ -115,6 +115,26 @@ def groups(claim: str, folder: str | Path | None = None) -> list[str]:
         return list(file)
 
 
+def recorded_size(claim: str, size: str | None, control: str | None, folder: str | Path | None) -> str:
+    """The size, if its data are in the claim's record; for None the largest size that has data.
+
+    Raises:
+        CellsMissing: The record has no such data.
+    """
+    stated = list(read(claim, folder))
+    present = stated if registry.is_foreign(claim, folder) else groups(claim, folder)  # its file is not opened here
+    if size is None:
+        names = {s for s in SIZES[1:] if group(s, control) in present} or {*stated} - {SIZES[0]} or {"small"}
+        size = max(names, key=SIZES.index)
+    if group(size, control) not in present:
+        under = f" under the control {control!r}" if control else ""
+        raise CellsMissing(
+            f"{claim} is {NOT_RECORDED} at size {size}{under}; `icl run {claim} --size {size}` measures it, and "
+            f"`icl check {claim} --size {size} --record` keeps its data"
+        )
+    return size
+
+
 def data(
     claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
 ) -> "xr.Dataset":
@@ -126,21 +146,9 @@ def data(
     """
     import xarray as xr
 
-    path = record_file(registry.file(claim, folder)).with_suffix(".nc")
-    elsewhere = registry.is_foreign(claim, folder)
-    entries = list(read(claim, folder)) if elsewhere else groups(claim, folder)  # its file is not opened here
-    if size is None:
-        stated = list(read(claim, folder))
-        names = {s for s in SIZES[1:] if group(s, control) in entries} or {*stated} - {SIZES[0]} or {"small"}
-        size = max(names, key=SIZES.index)
-    name = group(size, control)
-    if name not in entries:
-        under = f" under the control {control!r}" if control else ""
-        raise CellsMissing(
-            f"{claim}: expected recorded data at size {size}{under}, found {', '.join(entries) or 'none'}; "
-            f"`icl run {claim} --size {size}` measures them, `icl check {claim} --size {size} --record` records them"
-        )
-    if elsewhere:
+    size = recorded_size(claim, size, control, folder)
+    path, name = record_file(registry.file(claim, folder)).with_suffix(".nc"), group(size, control)
+    if registry.is_foreign(claim, folder):
         from icllab.lab.foreign import read_foreign
 
         dataset = read_foreign(path, name)
@@ -165,7 +173,7 @@ def predicted_data(
 
     content = registry.load(claim, folder)
     world = content.under(control)
-    if control is not None and not content.controls[control].simulated and not content.controls[control].axes:
+    if control is not None and not content.controls[control].measured:
         return predicted(world, data(claim, size, None, folder))
     return predicted(world, data(claim, size, control, folder))
 
@@ -318,7 +326,7 @@ def judge_again(claim: Claim, folder: Any = None) -> None:
         entries, origin = entry.pop("controls"), {n: v for n, v in entry.items() if n not in ("verdict", "findings")}
         controls = {}
         for name, control in claim.controls.items():
-            if not (control.simulated or control.axes) or group(size, name) in present:
+            if not control.measured or group(size, name) in present:
                 under = _verdict(claim, size, name, folder)
                 failing = [finding.id for finding in under.findings if finding.outcome == "fails"]
                 entry_origin = {n: v for n, v in entries.get(name, {}).items() if n not in ("verdict", "fails")}

@@ -98,8 +98,7 @@ def _lines(content: Mapping[str, Any], density: str) -> float:
     texts += [_planted(family) for family in content["power"].values()] or [NO_POWER]
     head = 1.6 * high(statement["sentence"], 0.6)
     paragraphs = sum(high(text, 1.0) for text in texts)
-    figure = 0 if content["origin"] == "entry" else 16
-    return head + 1.06 * (findings + controls + answers) + max(facts, figure) + paragraphs + 20
+    return head + 1.06 * (findings + controls + answers) + max(facts, 16) + paragraphs + 20
 
 
 def _words(row: Mapping[str, Any]) -> str:
@@ -148,9 +147,7 @@ def _rows(content: Mapping[str, Any]) -> dict[str, str]:
         "fixed": ", ".join(f"{name} = {value}" for name, value in design["fixed"].items()) or "nothing",
         "precision": f"{design['precision']}, matrix products {design['matmul_precision']}",
         "generator": design["generator"],
-        "data": {"record": "of the claim's record", "entry": "not kept", "results": "results of the user"}[
-            content["origin"]
-        ],
+        "data": {"record": "of the claim's record", "results": "results of the user"}[content["origin"]],
         "commit of icl-lab": f"{cost['commit'] or 'unknown'} (working tree {cost['working_tree']})",
         "versions": f"icl-lab {cost['package']}, JAX {cost['jax']}, measure.py {design['measure']}",
         "machine": cost["machine"],
