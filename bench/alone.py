@@ -20,7 +20,7 @@ from scipy.optimize import linprog
 from icllab.core.errors import CellsMissing, IclError
 from icllab.lab import records, registry
 from icllab.lab.checks import Outcome
-from icllab.lab.results import judge, predicted
+from icllab.lab.judging import judge, predicted
 
 SEED = "seed"
 STEP = 0.01  # of a number's size, by which it is moved

@@ -17,7 +17,7 @@ import tempfile
 import jax
 
 from icllab.core.errors import IclError
-from icllab.lab import records, registry
+from icllab.lab import recording, records, registry
 from icllab.lab.claim import SIZES
 from icllab.lab.job import Request
 from icllab.lab.run import compute, read
@@ -44,7 +44,7 @@ def measure(name, size, control, out=None):
         request = Request(name, size, control=control, out=scratch if out is None or size == SIZES[0] else out)
         compute(request)
         dataset, _ = read(request, theory=False)
-        records.write(registry.load(name), size, control, dataset)
+        recording.write(registry.load(name), size, control, dataset)
 
 
 def main():
@@ -65,7 +65,7 @@ def main():
     status = 0
     for name in sorted((name for name in names if seconds[name] <= options.longest), key=lambda name: seconds[name]):
         if options.again:
-            records.judge_again(registry.load(name))
+            recording.judge_again(registry.load(name))
             continue
         for size, control in [(SIZES[0], None)] if options.golden else list(missing(name, options.size)):
             if options.control not in (None, control):

@@ -67,7 +67,7 @@ def test_what_cannot_be_certified_or_verified_is_said_in_a_line(certified, tmp_p
     file = certified.with_suffix(".json")
     for words, part in (
         (("certify", RECORDED, "-o", tmp_path / "c.pdf"), "ends in .html or .json"),
-        (("certify", RECORDED, "--size", "smoke"), "one that is judged"),
+        (("certify", RECORDED, "--size", "smoke"), "a size with a verdict"),
         (("certify", CLAIM, "--claims", CLAIMS), f"{CLAIM} is not recorded at size small"),
         (("verify", certified), "strict JSON"),
         (("verify", tmp_path / "none.json"), "got no file"),

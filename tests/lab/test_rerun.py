@@ -9,7 +9,7 @@ import xarray as xr
 from faults.processes import CLAIM, CLAIMS, STORE, finished_run
 
 from icllab.core.errors import InputError
-from icllab.lab import certificate, rerun, results, verification
+from icllab.lab import certificate, netcdf, rerun, verification
 from icllab.lab.evidence import Evidence, evidence_of
 
 
@@ -29,9 +29,9 @@ def evidence(finished, tmp_path):
 def change_number(evidence, factor):
     """Change the second seed's number at dim 8, with the checksum made right."""
     path = Path(evidence.out) / STORE / "cells" / "dim=8.nc"
-    dataset = results.from_bytes(path.read_bytes(), path)
+    dataset = netcdf.from_bytes(path.read_bytes(), path)
     dataset["icl_error"][{"seed": 1}] *= factor
-    path.write_bytes(results.to_bytes(dataset))
+    path.write_bytes(netcdf.to_bytes(dataset))
 
 
 def test_the_sample_is_the_verifiers(evidence):

@@ -10,7 +10,7 @@ import strangers
 from lab.test_records import forget_claims
 
 from icllab.cli import main
-from icllab.lab import certificate, conformance, records, registry, rerun, source_files, verification
+from icllab.lab import certificate, conformance, recording, records, registry, rerun, source_files, verification
 from icllab.lab.evidence import evidence_of
 
 NAME = "mine/first"
@@ -55,9 +55,9 @@ def shift(folder, change, control=None):
     dataset["trace"] = dataset["trace"].dims, change(dataset["trace"].values)
     path, entry = folder / "record.json", json.loads((folder / "record.json").read_text())
     (entry["small"]["controls"][control] if control else entry["small"])["digest"] = records.data_digest(dataset)
-    records._write_data(path.with_suffix(".nc"), records.group("small", control), dataset, NAME)
+    recording._write_data(path.with_suffix(".nc"), records.group("small", control), dataset, NAME)
     path.write_text(json.dumps(entry))
-    records.judge_again(claim, folder)
+    recording.judge_again(claim, folder)
 
 
 def restate(folder, *at):
@@ -238,7 +238,7 @@ def test_another_version_is_stale(folder):
 def test_a_check_that_always_holds_has_no_evidence(folder, capsys):
     old = "return checks.agrees("
     replace(folder, "claim.py", old, f"line = limits.value\n    {old}")
-    records.judge_again(registry.load(NAME, folder), folder)
+    recording.judge_again(registry.load(NAME, folder), folder)
     result = verified(folder)
     words = "holds, and so does its control: no evidence; no control falsifies it"
     assert (result.exit_status, result.headline) == (3, words)
@@ -257,7 +257,7 @@ def test_a_finding_is_falsified_by_its_own_element(folder):
     """Half of the elements hold under the only control."""
     old = "return checks.agrees("
     replace(folder, "claim.py", old, f"line = line.where(line.ridge > 0.2, limits.value)\n    {old}")
-    records.judge_again(registry.load(NAME, folder), folder)
+    recording.judge_again(registry.load(NAME, folder), folder)
     content = certificate.certificate(evidence_of(NAME, folder=folder))
     by = {id: row["falsified_by"] for id, row in content["findings"].items()}
     assert content["controls"]["heavy_rows"]["falsifies"] == [id for id, names in by.items() if names]

@@ -7,7 +7,7 @@ import xarray as xr
 
 from icllab.lab import records, registry, rerun
 from icllab.lab.evidence import evidence_of
-from icllab.lab.results import predicted
+from icllab.lab.judging import predicted
 
 
 def test_labels_are_those_of_the_claim_and_not_of_the_record():

@@ -52,7 +52,7 @@ def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims:
 def _figure(evidence: Evidence) -> tuple[bytes | None, list[str]]:
     """The figure of the data; a certificate needs none, but a note says why there is none."""
     from icllab.figures import png_bytes
-    from icllab.lab.results import picture
+    from icllab.lab.drawing import picture
 
     try:
         return png_bytes(picture(evidence.claim, evidence.predicted())), []
@@ -61,7 +61,7 @@ def _figure(evidence: Evidence) -> tuple[bytes | None, list[str]]:
 
 
 def verify(file: Path, *, rerun: str | None, key: int | None, out: Path, claims: Path | None) -> Report:
-    """What agrees with the data, what differs, and what could not be checked, in one line."""
+    """Verify a certificate: one line names the parts that agree, differ, and could not be checked."""
     fraction = None if rerun is None else _fraction(rerun)
     if key is not None and fraction is None:
         raise InputError("--key: expected with --rerun, whose sample of cells it draws; got it alone")

@@ -1,4 +1,4 @@
-"""A certificate: what a claim says, what was measured, and on what that rests, as plain data with a digest.
+"""A certificate: statement, findings, controls, data and sources of a claim, as plain values with a digest.
 
 ``assemble`` computes every number from data that are there; :mod:`icllab.lab.verification` does so again and compares.
 Sections, in order: the claim and its verdict (``statement``, ``verdict``), what contradicts it (``faults``, and of a
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import icllab
-from icllab.core.errors import IclError, InputError, expected
+from icllab.core.errors import InputError, expected
 from icllab.core.files import disk_faults, parse_json
 from icllab.core.spelling import strict
 from icllab.lab import checklists, conformance, power, provenance, records, registry, source_files
 from icllab.lab.claim import completed
-from icllab.lab.evidence import NUMBERS, Evidence, name_of
+from icllab.lab.evidence import NUMBERS, Evidence, name_of, unfalsified
 from icllab.lab.outcomes import Outcome, counts
 
 SCHEMA = "icl-certificate/2"
@@ -90,26 +90,20 @@ def assemble(evidence: Evidence) -> dict[str, Any]:
 
 def _conformance(evidence: Evidence) -> dict[str, str]:
     """Map each item of ``icl conform`` that runs nothing to its fault, or an empty text."""
-    path, answers = registry.file(evidence.name, evidence.folder), {}
+    path = registry.file(evidence.name, evidence.folder)
     if path.name != "claim.py":  # one file for theory and measurement: it can have no items
         return {}
-    folder = path.parent
-    for item, faults in (conformance.STATIC | (conformance.RECORDED if evidence.out is None else {})).items():
-        try:
-            text = "; ".join(faults(evidence.claim, folder))
-        except IclError as error:
-            text = str(error)
-        answers[item] = text.replace(shlex.quote(str(folder)), "DIR").replace(str(folder), "DIR")
-    return answers
+    folder, items = path.parent, conformance.STATIC | (conformance.RECORDED if evidence.out is None else {})
+    texts = conformance.answers(items, evidence.claim, folder)
+    return {n: text.replace(shlex.quote(str(folder)), "DIR").replace(str(folder), "DIR") for n, text in texts.items()}
 
 
 def headline(content: Mapping[str, Any]) -> tuple[str, int]:
     """The verdict with remarks, and the exit status, 3 for a verdict without evidence."""
     verdict, status = content["verdict"], Outcome(content["verdict"]).exit_status
     outcomes = [control["verdict"] for control in content["controls"].values() if control["verdict"] is not None]
-    falsified = {id: row["falsified_by"] for id, row in content["findings"].items() if row["about"] == "claim"}
-    names = {name_of(id) for id in falsified}
-    untouched = names - {name_of(id) for id, controls in falsified.items() if controls}
+    names = {name_of(id) for id, row in content["findings"].items() if row["about"] == "claim"}
+    untouched = unfalsified(content["findings"])
     shared = (content["conformance"] or {}).get(SHARED)
     remarks = [note for note in content["notes"] if note.startswith("stale")]
     if content["verdict"] == Outcome.HOLDS:

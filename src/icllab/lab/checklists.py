@@ -1,4 +1,4 @@
-"""Reproducibility checklists of venues, answered from the fields of a certificate; what they lack is left open.
+"""Reproducibility checklists of venues, answered from the fields of a certificate; other items stay open.
 
 The items are paraphrased. An answer is about this one claim: what a paper says around it is for its authors. None is an
 item that a certificate cannot answer.
@@ -71,7 +71,7 @@ def _values(values: list[Any]) -> str:
 
 
 def _unfalsified(content: Mapping[str, Any]) -> str:
-    """What the evidence lacks: findings that are undecided, or that no control falsifies."""
+    """Count the findings that are undecided, and those that no control falsifies."""
     rows = [row for row in content["findings"].values() if row["about"] == "claim"]
     undecided = sum(row["outcome"] == "undecided" for row in rows)
     untouched = sum(not row["falsified_by"] for row in rows)

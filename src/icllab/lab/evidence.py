@@ -1,4 +1,4 @@
-"""The data that a verdict rests on, of a claim's record or of results on this machine, and what they say."""
+"""The evidence for a claim: the data of its record, or results on this machine, and the verdicts on them."""
 
 import contextlib
 import dataclasses
@@ -81,14 +81,14 @@ class Evidence:
     @functools.cached_property
     def verdicts(self) -> dict[str | None, Verdict]:
         """Verdicts of the claim, None, and of each control whose data are there; a formula has those of the claim."""
-        from icllab.lab.results import judge
+        from icllab.lab.judging import judge
 
         names = [name for name, control in self.claim.controls.items() if name in self.datasets or not control.measured]
         return {name: judge(self._world(name), self.predicted(name)) for name in (None, *names)}
 
     def predicted(self, control: str | None = None) -> "xr.Dataset":
         """The data with the theory, as a figure shows them."""
-        from icllab.lab.results import predicted
+        from icllab.lab.judging import predicted
 
         return predicted(self._world(control), self.datasets.get(control, self.datasets[None]))
 
@@ -102,7 +102,7 @@ class Evidence:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the verdict should know about the data."""
+        """Remarks on the data for a reader of the verdict."""
         notes, now = self._measured[None][1], self.claim.version
         if self.version == now or any(note.startswith("stale") for note in notes):
             return notes
@@ -131,14 +131,14 @@ class Evidence:
         return table
 
     def _falsifies(self, control: str, id: str) -> bool:
-        """Whether a finding fails under a control; by its name if the control has other coordinates."""
+        """True if a finding fails under a control, by its name if the control has other coordinates."""
         failing = self.controls[control]["falsifies"]
         if control in self.verdicts and id in {finding.id for finding in self.verdicts[control].findings}:
             return id in failing
         return name_of(id) in map(name_of, failing)
 
     def design(self) -> dict[str, Any]:
-        """What was varied, what was fixed, and what is random."""
+        """Axes, fixed values, precision, key and seeds of the measurement."""
         dataset = self.datasets[None]
         configuration = records.configuration(dataset)
         swept = [str(axis) for axis in dataset.dims if axis not in (*self.claim.outputs, SEED)]
@@ -151,7 +151,7 @@ class Evidence:
         }
 
     def measurement(self) -> dict[str, Any]:
-        """Where and when the data were measured and what that cost, as whoever measured them states."""
+        """Machine, date, versions and cost of the measurement, as the data state them."""
         attributes = {name: records.phrase(str(value)) for name, value in self.datasets[None].attrs.items()}
         machines = {name: records.phrase(str(part.attrs["machine"])) for name, part in self.datasets.items()}
         seconds = {name: self._seconds(name) for name in self.datasets}
@@ -182,7 +182,7 @@ class Evidence:
 
     def faults(self) -> list[str]:
         """Lines on a record whose data are not of its size, or whose ``record.json`` contradicts them."""
-        return [] if self.out is not None else [*self.misplaced(), *self._contradictions()]
+        return [] if self.out is not None else [*self.misplaced(), *self.contradictions()]
 
     def misplaced(self) -> Iterator[str]:
         """Yield each way in which the cells of a record differ from the size."""
@@ -190,7 +190,8 @@ class Evidence:
             for text in records.size_faults(self.claim, self.size, control, dataset):
                 yield f"these cells are not of the size {records.group(self.size, control)}: {text}"
 
-    def _contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> Iterator[str]:
+        """Yield each difference between the entry of a ``record.json`` and the judgement of its data."""
         entry, kept = records.read(self.name, self.folder)[self.size], ("what", *NUMBERS, "outcome", "about")
         stated = {
             "verdict": entry["verdict"],
@@ -243,13 +244,19 @@ def evidence_of(
     else:
         size = records.recorded_size(claim, size, None, folder)
     if size == SIZES[0]:
-        raise expected("size", "one that is judged", size, f"`icl run {claim} --size small` measures it")
+        raise expected("size", "a size with a verdict", size, f"`icl run {claim} --size small` measures it")
     return Evidence(claim, size, None if out is None else str(out), folder)
 
 
 def name_of(id: str) -> str:
     """The name of a finding, without its coordinates."""
     return id.partition("[")[0]
+
+
+def unfalsified(findings: Table) -> set[str]:
+    """Names of the findings about the claim that no control falsifies."""
+    falsified = {id: bool(row["falsified_by"]) for id, row in findings.items() if row["about"] == "claim"}
+    return set(map(name_of, falsified)) - {name_of(id) for id, by in falsified.items() if by}
 
 
 def differences(stated: Any, computed: Any, at: Place = ()) -> Iterator[tuple[Place, Any, Any]]:

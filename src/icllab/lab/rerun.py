@@ -12,7 +12,7 @@ one number in a hundred moved by more than :math:`3 D`, or if those that moved h
 *Elsewhere* rounding differs, and training may amplify it. A number moved if :math:`|m - g| > 10^{-4} \max|g|` over the
 quantity in the cell. Rounding is a reason if the optimisations move numbers of the quantity too, and
 :math:`|m - g| \le 3 D` or the means over seeds are those of a record's regression test,
-:func:`icllab.lab.records.differences`. Without that reason the quantity differs if a gap exceeds a hundredth of
+:func:`icllab.lab.regression.differences`. Without that reason the quantity differs if a gap exceeds a hundredth of
 :math:`\max|g|`, or by the sign test.
 
 Whatever moved and does not differ cannot be told from rounding, and is no agreement.
@@ -31,11 +31,11 @@ import numpy as np
 
 from icllab.core.errors import expected
 from icllab.core.grid import Coordinates, spelled
-from icllab.lab import placement, provenance, records
+from icllab.lab import placement, provenance, records, regression
 from icllab.lab.evidence import Evidence
 from icllab.lab.job import Job, measure
 from icllab.lab.placement import SEED
-from icllab.lab.records import ROUNDING, SCALE
+from icllab.lab.regression import ROUNDING, SCALE
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -201,7 +201,7 @@ def _differs(
     if rounding.count or (chaotic and gap.count <= TURNED * gap.counted.size):
         names = [part for part in stored.data_vars if str(part).startswith(name) and part in now]
         both = np.isfinite(stored[names]) & np.isfinite(now[names])
-        lines = records.differences(stored[names].where(both, 0.0), now[names].where(both, 0.0))
+        lines = regression.differences(stored[names].where(both, 0.0), now[names].where(both, 0.0))
         if not any(line.startswith(f"{name}:") for line in lines):
             return False
     return one_sign or gap.relative > DOUBTFUL
@@ -220,7 +220,8 @@ def _parts(
     evidence: Evidence, control: str | None, cell: Coordinates, seeds_key: int | None
 ) -> "tuple[xr.Dataset, xr.Dataset]":
     """The part of the data that is a cell's, and the same measured now."""
-    from icllab.lab.results import assemble, from_bytes
+    from icllab.lab.netcdf import from_bytes
+    from icllab.lab.results import assemble
 
     dataset, request, grids = evidence.datasets[control], evidence.request(control), evidence.grids(control)
     claim = request.claim()

@@ -29,12 +29,12 @@ _WORDS = {
     ("digests", "sources"): "digests of sources ({})",
     ("checklists",): "checklists",
 }
-"""What the parts of a certificate are called that are computed again, with the number of their entries."""
+"""Names of the parts of a certificate that are computed again, with the number of their entries."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What a certificate and the data that it names say of each other.
+    """Comparison of a certificate with the data that it names.
 
     Attributes:
         claim: The claim that the certificate names.
@@ -164,7 +164,7 @@ def _agreeing(changes: list[tuple[Place, Any, Any]], computed: Mapping[str, Any]
 
 
 def _unchecked(changes: list[tuple[Place, Any, Any]], origin: str, other_version: str) -> list[str]:
-    """What cannot be computed again; what the data state as the certificate does is named as such."""
+    """List the parts that cannot be computed again, and say whether the data state the same."""
     words = [f"machine, hours, date, commit and versions of the measurement (the {origin} states the same)"]
     if any(at[0] == "measurement" for at, _, _ in changes):
         words = ["machine, hours, date, commit and versions of the measurement"]
