@@ -20,7 +20,7 @@ from scipy.optimize import linprog
 from icllab.core.errors import CellsMissing, IclError
 from icllab.lab import records, registry
 from icllab.lab.checks import Outcome
-from icllab.lab.results import judge, predicted
+from icllab.lab.judging import judge, predicted
 
 SEED = "seed"
 STEP = 0.01  # of a number's size, by which it is moved
@@ -119,7 +119,7 @@ def alone(name, most):
             words[only] = "fails" if names[only] else "undecided"
 
     for control, world in content.controls.items():
-        if not (world.simulated or world.axes):
+        if not world.measured:
             note(findings(content.under(control), dataset))
     places = list(numbers(dataset, most))
     columns = []

@@ -16,8 +16,8 @@ import xarray as xr
 
 from icllab.lab import checks, estimates
 from icllab.lab.claim import Claim, Control
+from icllab.lab.judging import judge
 from icllab.lab.outcomes import Outcome
-from icllab.lab.results import judge
 
 FAMILIES = {
     "normal": lambda rng, shape: rng.standard_normal(shape),

@@ -17,7 +17,7 @@ import tempfile
 import jax
 
 from icllab.core.errors import IclError
-from icllab.lab import records, registry
+from icllab.lab import recording, records, registry
 from icllab.lab.claim import SIZES
 from icllab.lab.job import Request
 from icllab.lab.run import compute, read
@@ -28,7 +28,7 @@ def missing(name, size):
     """The groups of data that a claim's record lacks: golden numbers, its data, and those of its simulated controls."""
     claim, present, entries = registry.load(name), records.groups(name), records.read(name)
     size = size or next(size for size in claim.sizes if size != SIZES[0])
-    worlds = [None, *(control for control, world in claim.controls.items() if world.simulated or world.axes)]
+    worlds = [None, *(control for control, world in claim.controls.items() if world.measured)]
     for group, control in [(SIZES[0], None), *((size, world) for world in worlds)]:
         entry = entries.get(group, {})
         entry = entry.get("controls", {}).get(control, {}) if control else entry
@@ -44,7 +44,7 @@ def measure(name, size, control, out=None):
         request = Request(name, size, control=control, out=scratch if out is None or size == SIZES[0] else out)
         compute(request)
         dataset, _ = read(request, theory=False)
-        records.write(registry.load(name), size, control, dataset)
+        recording.write(registry.load(name), size, control, dataset)
 
 
 def main():
@@ -65,7 +65,7 @@ def main():
     status = 0
     for name in sorted((name for name in names if seconds[name] <= options.longest), key=lambda name: seconds[name]):
         if options.again:
-            records.judge_again(registry.load(name))
+            recording.judge_again(registry.load(name))
             continue
         for size, control in [(SIZES[0], None)] if options.golden else list(missing(name, options.size)):
             if options.control not in (None, control):

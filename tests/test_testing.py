@@ -12,7 +12,7 @@ import xarray as xr
 from icllab import testing
 from icllab.core.axes import Axis, Quantity
 from icllab.core.errors import EnvironmentFault, InputError
-from icllab.lab import Claim, Control, Finding, Outcome, checks, estimates, results
+from icllab.lab import Claim, Control, Finding, Outcome, checks, estimates, judging
 from icllab.lab.job import new_request
 from icllab.lab.run import compute, read
 
@@ -148,7 +148,7 @@ def test_a_claim_with_a_fault_breaks_the_contract(contract, check, theory, error
 
 
 def test_the_order_of_an_axis_is_the_labs_to_keep(monkeypatch):
-    monkeypatch.setattr(results, "ascending", lambda claim, dataset: dataset)
+    monkeypatch.setattr(judging, "ascending", lambda claim, dataset: dataset)
     with pytest.raises(AssertionError, match="order of the values"):
         testing.descending_axis(subject(ranked))
 
@@ -169,8 +169,8 @@ def test_a_check_needs_the_world_that_it_selects(world):
     planted = subject(sound)
     verdict = planted.verdict(planted.data.sel(world=[world]))
     assert verdict.outcome is Outcome.UNDECIDED
-    needed = {"other": "planted", "planted": "other", "own": "planted"}[world]
-    assert [finding.advice for finding in verdict.findings] == [f"needs world = {needed}"]
+    lacking = ", ".join(name for name in WORLDS if name != world)
+    assert [finding.advice for finding in verdict.findings] == [f"needs world = {lacking}"]
 
 
 def test_a_key_that_is_no_value_of_an_axis_stays_a_fault():

@@ -163,7 +163,7 @@ def test_every_result_of_a_public_function_has_a_view():
         for name, one in vars(module).items()
         if inspect.isfunction(one) and one.__module__ == module.__name__ and name[0] != "_"
     ]
-    functions += [lab.estimates.mean, lab.checks.above, icllab.lab.results.judge]
+    functions += [lab.estimates.mean, lab.checks.above, icllab.lab.judging.judge]
     results = set().union(*map(returned, functions)) | {Trajectory, Trace}
     assert {Ensemble, Run, Verdict, Estimate, Finding, ContextMap, TraceEstimate, Optimum, models.Edited} <= results
     made = {one for one in results if issubclass(one, AbstractPredictor | AbstractTask)}  # theirs is their structure

@@ -13,10 +13,11 @@ from prompt_uses import watched
 
 import icllab as icl
 from icllab.core.errors import CellsMissing
-from icllab.lab import conformance, provenance, records, registry
+from icllab.lab import conformance, provenance, records, registry, regression
 from icllab.lab.checks import Outcome
 from icllab.lab.job import Request
-from icllab.lab.results import fixed_values, judge
+from icllab.lab.judging import judge
+from icllab.lab.results import fixed_values
 from icllab.lab.run import read
 
 pytestmark = pytest.mark.claims
@@ -88,9 +89,9 @@ def test_smoke_measures_the_golden_numbers(claim, out, record_property):
     advice = f"a VERSION of its own in measure.py, and bench/records.py --only {claim}"
     assert entry["measure"] == content.version, f"the golden numbers are of another VERSION: {advice}"
     golden = records.data(claim, "smoke")
-    strict = records.same_platform(golden, measured)
+    strict = regression.same_platform(golden, measured)
     record_property("strict", strict)
-    changes = records.differences(golden, records.reduced(content, measured), strict=strict)
+    changes = regression.differences(golden, records.reduced(content, measured), strict=strict)
     assert changes == [], f"numbers moved; where that is meant, they need {advice}"
     assert set(fixed_values(dataset)) == set(content.fixed)
     for name in ("claim", "sources", "package_version", "git_commit", "jax_version", "device", "precision", "key"):
@@ -101,8 +102,8 @@ def test_all_golden_numbers_are_judged_strictly_where_they_were_recorded():
     """They were recorded in one run; on its platform a claim whose numbers are judged loosely names another."""
     here = xr.Dataset(attrs=provenance.machine())
     golden = {claim: records.data(claim, "smoke") for claim in CLAIMS}
-    assert [claim for claim, dataset in golden.items() if not records.same_platform(dataset, dataset)] == []
-    strict = [claim for claim, dataset in golden.items() if records.same_platform(dataset, here)]
+    assert [claim for claim, dataset in golden.items() if not regression.same_platform(dataset, dataset)] == []
+    strict = [claim for claim, dataset in golden.items() if regression.same_platform(dataset, here)]
     if not strict:
         pytest.skip(f"golden numbers are of {next(iter(golden.values())).attrs['processor']} and of other versions")
     assert strict == list(CLAIMS)
@@ -190,7 +191,7 @@ def test_small_measures_the_recorded_numbers(claim, tmp_path):
     require_models(claim, size)
     icl.run(claim, size, out=tmp_path)
     measured, _ = read(Request(claim, size, out=str(tmp_path)), theory=False)
-    assert records.differences(records.data(claim, size), records.reduced(registry.load(claim), measured)) == []
+    assert regression.differences(records.data(claim, size), records.reduced(registry.load(claim), measured)) == []
 
 
 @pytest.mark.slow

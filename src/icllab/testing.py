@@ -21,7 +21,7 @@ import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, require_known
 from icllab.core.grid import spelled
-from icllab.lab import records, registry
+from icllab.lab import records, registry, regression
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.outcomes import Outcome
 from icllab.lab.placement import SEED
@@ -61,7 +61,7 @@ class Subject:
 
     def verdict(self, data: "xr.Dataset") -> "Verdict":
         """The verdict on data that are made of the recorded ones; warnings about them are ignored."""
-        from icllab.lab.results import judge, predicted
+        from icllab.lab.judging import judge, predicted
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -209,7 +209,7 @@ def requested_values(subject: Subject) -> None:
         request = new_request(claim.name, SIZES[0], axes=last, out=out, claims=folder)
         with contextlib.suppress(InputError):
             compute(request, progress=lambda *_: None)
-            faults = records.differences(golden.sel(last), read(request, theory=False)[0])
+            faults = regression.differences(golden.sel(last), read(request, theory=False)[0])
             _require_none(faults, f"other numbers at {spelled(last)} than the golden ones")
 
 

@@ -67,8 +67,8 @@ def test_what_cannot_be_certified_or_verified_is_said_in_a_line(certified, tmp_p
     file = certified.with_suffix(".json")
     for words, part in (
         (("certify", RECORDED, "-o", tmp_path / "c.pdf"), "ends in .html or .json"),
-        (("certify", RECORDED, "--size", "smoke"), "one that is judged"),
-        (("certify", CLAIM, "--claims", CLAIMS), "--out DIR"),
+        (("certify", RECORDED, "--size", "smoke"), "a size with a verdict"),
+        (("certify", CLAIM, "--claims", CLAIMS), f"{CLAIM} is not recorded at size small"),
         (("verify", certified), "strict JSON"),
         (("verify", tmp_path / "none.json"), "got no file"),
         (("verify", file, "--key", "3"), "expected with --rerun"),
@@ -76,7 +76,7 @@ def test_what_cannot_be_certified_or_verified_is_said_in_a_line(certified, tmp_p
         (("verify", file, "--rerun", "half"), "such as 5%"),
     ):
         status, _, err = icl(*words)
-        assert status == (3 if "--out DIR" in part else 2), words
+        assert status == (3 if "not recorded" in part else 2), words
         assert part in err
         assert len(err.splitlines()) == 1
     assert not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ import xarray as xr
 from icllab.arena import registry
 from icllab.core.errors import IclError
 from icllab.figures import labels
-from icllab.lab import certificate, foreign, records, registrations, results, stated
+from icllab.lab import certificate, foreign, netcdf, records, registrations, results, stated
 from icllab.models import pretrained
 from icllab.training import checkpoints, logs
 
@@ -121,7 +121,7 @@ def store_configuration(at, name):
 def attribute_of_a_cell(at, name):
     store = results.Store.open(at / "store", {"version": 1})
     dataset = xr.Dataset({"x": 1.0}, attrs={"configuration": twice('{"version": 1}', name)})
-    store.path({}).write_bytes(results.to_bytes(dataset))
+    store.path({}).write_bytes(netcdf.to_bytes(dataset))
     store.read({})
 
 

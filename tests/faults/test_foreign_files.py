@@ -15,7 +15,7 @@ import icllab as icl
 from icllab.core.errors import InputError
 from icllab.core.files import DamagedFile
 from icllab.lab import foreign, records, registry
-from icllab.lab.results import from_bytes, netcdf_bytes, to_bytes
+from icllab.lab.netcdf import from_bytes, netcdf_bytes, to_bytes
 
 
 def results(**attributes):

@@ -82,7 +82,7 @@ def test_a_recorded_template_conforms(template, tmp_path):
     for options in (["--size", "smoke"], [], *(["--control", c] for c in registry.load(name, folder).controls)):
         assert main(["run", name, *options, *places]) in (0, 1)
         main(["check", name, *options, *places, "--record"])
-    assert {item.name: item.fault for item in conformance.conform(folder)[1] if item.fault} == {}
+    assert {item: fault for item, fault in conformance.conform(folder)[1].items() if fault} == {}
 
 
 def texts(folder):

@@ -12,7 +12,7 @@ from icllab.lab import checks, intervals
 from icllab.lab.checks import Finding, Outcome, Verdict, worst
 from icllab.lab.claim import Claim, Control
 from icllab.lab.estimates import Estimate, geometric_mean, mean
-from icllab.lab.results import judge
+from icllab.lab.judging import judge
 
 HOLDS, FAILS, UNDECIDED = Outcome.HOLDS, Outcome.FAILS, Outcome.UNDECIDED
 

@@ -8,7 +8,7 @@ from faults.processes import CLAIM, CLAIMS, DIMS, STORE
 
 import icllab as icl
 from icllab.core.errors import CellsMissing, InputError
-from icllab.lab import cost, records, registry
+from icllab.lab import cost, recording, records, registry
 from icllab.lab.cost import Basis, Estimate, Measurement
 from icllab.lab.job import Request
 
@@ -190,7 +190,7 @@ def test_a_run_notes_its_cpu_time_and_memory(ran, tmp_path):
     folder.mkdir(parents=True)
     shutil.copy(CLAIMS / "steady.py", folder)
     dataset = icl.run(CLAIM, "small", out=ran, claims=folder)
-    records.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
+    recording.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
     entry = records.read(CLAIM, folder)["small"]
     assert entry["cpu_seconds"] == round(dataset.attrs["cpu_seconds"], 1)
     assert entry["peak_bytes"] > 10**8

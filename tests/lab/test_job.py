@@ -12,7 +12,8 @@ from icllab.core.files import DamagedFile
 from icllab.lab import job as jobs
 from icllab.lab import provenance
 from icllab.lab.job import CellFault, Job, UnfitWorker, measure, new_request
-from icllab.lab.results import Store, from_bytes
+from icllab.lab.netcdf import from_bytes
+from icllab.lab.results import Store
 from icllab.lab.run import compute
 
 

@@ -10,7 +10,7 @@ import strangers
 
 import icllab as icl
 from icllab.core.errors import InputError
-from icllab.lab import conformance, records, registry
+from icllab.lab import conformance, recording, records, registry
 
 NAME = "mine/first"
 TRACE = "    return {"
@@ -43,7 +43,7 @@ def recorded(folder, out):
     """The claim as its files are now, measured and recorded with its control."""
     for control in (None, "heavy_rows"):
         dataset, _ = measured(folder, out, control)
-        records.write(registry.load(NAME, folder), "small", control, dataset, folder)
+        recording.write(registry.load(NAME, folder), "small", control, dataset, folder)
 
 
 def faults(item, folder):
@@ -61,9 +61,9 @@ def faults(item, folder):
 def test_a_size_that_is_not_the_size_makes_no_record_and_does_not_conform(options, part, folder, tmp_path):
     dataset, _ = measured(folder, tmp_path, **options)
     with pytest.raises(InputError, match="record: expected results of small") as refusal:
-        records.write(registry.load(NAME, folder), "small", None, dataset, folder)
+        recording.write(registry.load(NAME, folder), "small", None, dataset, folder)
     assert part in str(refusal.value)
-    records._write_data(folder / "record.nc", "small", dataset, NAME)
+    recording._write_data(folder / "record.nc", "small", dataset, NAME)
     record = json.loads((folder / "record.json").read_text())
     record["small"]["digest"] = records.data_digest(dataset)
     (folder / "record.json").write_text(json.dumps(record))
@@ -73,7 +73,7 @@ def test_a_size_that_is_not_the_size_makes_no_record_and_does_not_conform(option
 def test_a_faked_measurement_is_told_when_the_honest_one_is_put_back(folder, tmp_path):
     recorded(folder, tmp_path)
     assert faults("record", folder) == ""
-    changed(folder, "measure.py", "VERSION = 1", "VERSION = 1  # honest")
+    changed(folder, "measure.py", "VERSION = 1", "VERSION = 1\nHONEST = True")
     assert "small was measured by another measure.py" in faults("record", folder)
     assert "small@heavy_rows was measured by another" in faults("record", folder)
 
@@ -165,6 +165,7 @@ def test_a_control_that_blows_the_data_up_is_told(folder, tmp_path):
         ("import sys", "sys"),
         ("eval('1')", "eval"),
         ("HERE = __file__", "__file__"),
+        ("LEVEL = len(print.__doc__)", "__doc__"),
     ],
 )
 def test_code_past_which_no_import_is_seen_is_told(line, name, file, folder):
@@ -196,7 +197,7 @@ def test_a_measurement_that_fakes_where_there_are_many_seeds_is_told(folder, tmp
         "    traces = traces if len(point.seed) < 100 else traces * 0 + 1.5\n" + TRACE,
     )
     dataset, _ = measured(folder, tmp_path)
-    records.write(registry.load(NAME, folder), "small", None, dataset, folder)
+    recording.write(registry.load(NAME, folder), "small", None, dataset, folder)
     assert "trace" in conformance.measured_again(registry.load(NAME, folder), folder, 3)
 
 

@@ -14,7 +14,7 @@ from faults.processes import CLAIM, CLAIMS, cells, environment, results, run_com
 
 import icllab as icl
 from icllab.core.errors import EnvironmentFault, InputError
-from icllab.lab import placement, records, registry
+from icllab.lab import placement, recording, registry
 from icllab.lab.placement import Placement, distributed, measured_in_blocks, placed
 from icllab.training import compilation
 
@@ -76,7 +76,7 @@ def test_another_precision_is_in_the_results_and_makes_no_record(tmp_path, monke
     with pytest.raises(InputError, match="precision is 'float64' there and 'float32' here"):
         run(tmp_path)
     with pytest.raises(InputError, match=r"record: expected results of small, got .*precision is 'float64' there"):
-        records.write(registry.load(CLAIM, CLAIMS), "small", None, other, CLAIMS)
+        recording.write(registry.load(CLAIM, CLAIMS), "small", None, other, CLAIMS)
 
 
 def of_seeds(block):

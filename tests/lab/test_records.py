@@ -15,7 +15,7 @@ import icllab as icl
 from icllab.cli import main
 from icllab.core.errors import CellsMissing, InputError
 from icllab.core.files import DamagedFile
-from icllab.lab import provenance, records, registry
+from icllab.lab import recording, records, registry
 from icllab.lab.checks import Finding, Outcome
 
 
@@ -78,7 +78,7 @@ def forget_claims():
 )
 def test_the_machines_of_a_record_are_words(folder, icl_command, device, machine, words):
     dataset = icl.run(CLAIM, out=icl_command.out, claims=folder).assign_attrs(device=device, machine=machine)
-    records.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
+    recording.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
     assert records.read(CLAIM, folder)["small"]["machine"] == words
 
 
@@ -107,7 +107,7 @@ def test_results_of_code_that_is_not_committed_make_no_record(folder, icl_comman
     commit = dataset.attrs["git_commit"] + "+changes"
     dataset.attrs["git_commit"] = commit if cells == "one" else json.dumps(["0" * 40, commit])
     with pytest.raises(InputError, match=r"expected results of committed code, got .*\+changes.*--fresh"):
-        records.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
+        recording.write(registry.load(CLAIM, folder), "small", None, dataset, folder)
     assert records.read(CLAIM, folder) == {}
 
 
@@ -153,7 +153,7 @@ def test_recorded_data_are_those_of_the_run_and_are_judged_and_drawn(recorded, i
 
 
 def test_data_that_are_not_there_or_not_those_of_the_record_are_refused(recorded):
-    with pytest.raises(CellsMissing, match=r"expected recorded data at size medium, found small, small@raised, smoke"):
+    with pytest.raises(CellsMissing, match=r"is not recorded at size medium; `icl run"):
         icl.recorded(CLAIM, "medium", claims=recorded)
     path = records.record_file(registry.claims(recorded)[CLAIM])
     content = json.loads(path.read_text())
@@ -221,21 +221,22 @@ def test_a_record_is_stale_when_the_measurement_states_another_version(recorded)
 
 
 def test_a_record_that_is_too_large_asks_for_a_reduction(recorded, monkeypatch, icl_command, capfd):
-    monkeypatch.setattr(records, "LARGEST", 5_000)
+    monkeypatch.setattr(recording, "LARGEST", 5_000)
     assert icl_command("check", "--record") == 2
     assert "fewer values of an axis, or `Claim(reduce=...)`" in capfd.readouterr().err
     path = registry.claims(recorded)[CLAIM]
     path.write_text(path.read_text() + "\n\ndef reduce(dataset):\n    return dataset.isel(seed=slice(3))\n")
     forget_claims()
-    monkeypatch.setattr(records, "LARGEST", 300_000)
+    monkeypatch.setattr(recording, "LARGEST", 300_000)
     icl_command("check", "--record")
     assert icl.recorded(CLAIM, claims=recorded).sizes["seed"] == 3
 
 
-def test_numbers_that_are_none_are_written_as_words(recorded):
+def test_numbers_that_are_none_are_written_as_words(recorded, monkeypatch):
     odd = Finding("x", "x", float("inf"), float("nan"), 0.123456789, 0.0, Outcome.UNDECIDED)
     claim = dataclasses.replace(registry.load(CLAIM, recorded), check=lambda dataset: [odd])
-    records.judge_again(claim, recorded)
+    monkeypatch.setattr(registry, "load", lambda name, folder=None: claim)
+    recording.judge_again(claim, recorded)
     text = records.record_file(registry.claims(recorded)[CLAIM]).read_text()
     (finding,) = json.loads(text, parse_constant=lambda name: pytest.fail(name))["small"]["findings"]
     assert (finding["predicted"], finding["measured"], finding["standard_error"]) == ("inf", "nan", 0.123457)
@@ -255,102 +256,19 @@ def test_a_smoke_run_says_whether_its_numbers_are_the_records(recorded, icl_comm
     assert "icl_error: 2 of 2 numbers moved" in answer["moved"][0]
 
 
-GOLDEN = xr.Dataset(
+DATA = xr.Dataset(
     {
         "error": (("dim", "seed"), np.random.default_rng(0).normal(1.0, 0.1, (3, 6))),
         "time": ("dim", [1.0, 2.0, np.inf]),
-        "chain": ("dim", [5.0, 6.0, 7.0]),
-        "chain_error": ("dim", [0.1, 0.2, 0.3]),
-        "chain_rhat": 1.001,
-        "zero": 1e-12,
     },
     {"dim": [2, 4, 8], "seed": range(6)},
 )
 
 
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (lambda d: d, None),
-        (lambda d: d.assign(error=d.error + 1e-5), None),  # other rounding
-        (lambda d: d.assign(error=d.error * (1 + 0.05 * (d.seed == 3))), None),  # what training makes of it
-        (lambda d: d.assign(error=d.error.transpose("seed", "dim")), None),
-        (lambda d: d.assign(time=d.time + 1e-4), None),
-        (lambda d: d.assign(chain=d.chain + 0.29), None),  # within three of its own standard errors
-        (lambda d: d.assign(chain=d.chain + 0.31), "chain: 1 of 3 numbers moved"),
-        (lambda d: d.assign(chain_error=d.chain_error * 1.4), None),
-        (lambda d: d.assign(chain_error=d.chain_error * 2), "chain_error: 3 of 3 numbers moved"),
-        (lambda d: d.assign(chain_error=d.chain_error**2), "chain_error: 3 of 3 numbers moved"),
-        (lambda d: d.assign(chain_rhat=d.chain_rhat + 0.009), None),
-        (lambda d: d.assign(chain_rhat=d.chain_rhat + 0.011), "chain_rhat: 1 of 1 numbers moved"),
-        (lambda d: d.assign(zero=-3 * d.zero), None),  # rounding
-        (lambda d: d.assign(zero=d.zero + 1e-9), "zero: 1 of 1 numbers moved"),
-        (lambda d: d.assign(error=2 * d.error), "error: 3 of 3 numbers moved"),
-        (lambda d: d.assign(error=d.error + 0.5 * (d.dim == 4)), "error: 1 of 3 numbers moved"),
-        (lambda d: d.assign(time=d.time + 3e-4), "time: 2 of 2 numbers moved"),
-        (lambda d: d.assign(time=d.time.where(d.dim > 2)), "time: numbers are not finite at other places"),
-        (lambda d: d.assign(error=d.error.where(d.seed > 0)), "error: numbers are not finite at other places"),
-        (lambda d: d.drop_vars("time"), "time: measured once, now missing"),
-        (lambda d: d.assign(more=d.time), "more: measured now, not in the record"),
-        (lambda d: d.isel(seed=slice(5)), "seed: expected the coordinates [0, 1, 2, 3, 4, 5], got [0, 1, 2, 3, 4]"),
-        (lambda d: d.assign_coords(dim=[2, 4, 16]), "dim: expected the coordinates [2, 4, 8], got [2, 4, 16]"),
-    ],
-)
-def test_numbers_agree_within_rounding_and_seeds_and_no_further(change, line):
-    lines = records.differences(GOLDEN, change(GOLDEN))
-    assert [text.startswith(line) for text in lines] == [True] if line else lines == []
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (lambda d: d, None),
-        (lambda d: d.assign(error=d.error * (1 + 1e-8)), None),
-        (lambda d: d.assign(error=d.error.transpose("seed", "dim")), None),
-        (lambda d: d.assign(error=d.error * (1 + 1e-5)), "error: 18 of 18 numbers moved"),
-        (lambda d: d.assign(error=d.error * (1 + 1e-4 * (d.seed == 3) * (d.dim == 8))), "error: 1 of 18 numbers moved"),
-        (lambda d: d.assign(error=d.error.isel(seed=slice(None, None, -1)).assign_coords(seed=d.seed)), "error: "),
-        (lambda d: d.assign(chain_error=d.chain_error * 1.4), "chain_error: 3 of 3 numbers moved"),
-        (lambda d: d.assign(chain_rhat=d.chain_rhat + 0.001), "chain_rhat: 1 of 1 numbers moved"),
-    ],
-)
-def test_on_the_platform_of_the_record_every_seed_agrees_to_rounding(change, line):
-    lines = records.differences(GOLDEN, change(GOLDEN), strict=True)
-    assert [text.startswith(line) for text in lines] == [True] if line else lines == []
-
-
-@pytest.mark.parametrize("name", ["jax_version", "jaxlib_version", "numpy_version", "processor"])
-def test_a_platform_is_versions_and_processor(name):
-    here = xr.Dataset(attrs=provenance.machine())
-    assert records.same_platform(here, here)
-    assert not records.same_platform(here, here.assign_attrs({name: "another"}))
-    unknown = here.assign_attrs({name: ""})
-    assert not records.same_platform(unknown, unknown)
-    assert not records.same_platform(xr.Dataset(), xr.Dataset())
-
-
-@pytest.mark.parametrize(
-    ("attribute", "moved", "refused"),
-    [("jax_version", 1.0, False), ("machine", 1.0, False), ("jax_version", 3.5, True)],
-)
-def test_counts_of_warnings_have_an_error_under_another_version(attribute, moved, refused):
-    """Of two seeds with two warnings each no scatter is seen, and other chains have another count."""
-    golden = xr.Dataset({"sampler_warnings": ("seed", [2.0, 2.0]), "loss": ("seed", [2.0, 2.0])}, {"seed": [0, 1]})
-    golden = golden.assign_attrs(jax_version="0.10", machine="2 cores of A")
-    now = golden.assign(sampler_warnings=golden.sampler_warnings - [moved, 0.0])
-    assert len(records.differences(golden, now)) == 1
-    now = now.assign_attrs({attribute: "another"})
-    if refused:
-        now = now.assign(sampler_warnings=golden.sampler_warnings + 2 * moved)
-    assert len(records.differences(golden, now)) == refused
-    (line,) = records.differences(golden, golden.assign(loss=golden.loss + golden.seed).assign_attrs(now.attrs))
-    assert line.startswith("loss: ")
-
-
 def test_the_digest_is_of_names_axes_and_values_alone():
-    digest = records.data_digest(GOLDEN)
-    assert records.data_digest(GOLDEN[list(GOLDEN)[::-1]].assign_attrs(a=1)) == digest
-    for other in (GOLDEN.assign(error=-GOLDEN.error), GOLDEN.rename(time="tim"), GOLDEN.assign_coords(dim=[2, 4, 9])):
+    digest = records.data_digest(DATA)
+    assert records.data_digest(DATA[list(DATA)[::-1]].assign_attrs(a=1)) == digest
+    for other in (DATA.assign(error=-DATA.error), DATA.rename(time="tim"), DATA.assign_coords(dim=[2, 4, 9])):
         assert records.data_digest(other) != digest
 
 
@@ -373,8 +291,8 @@ def test_a_card_says_what_claim_and_record_say(claim):
 def test_data_that_a_record_will_not_hold_are_told_before_a_run():
     claim = registry.load("asymptotics/double_descent")
     grid = claim.grid("small", {"tau": tuple(range(1, 1000))}, 48)
-    note = records.size_note(claim, grid)
+    note = recording.size_note(claim, grid)
     assert str(4 * 2 * 999 * 48) in note
     assert "Claim(reduce=...)" in note
-    assert records.size_note(claim, claim.grid("small")) == ""
-    assert records.size_note(dataclasses.replace(claim, reduce=lambda dataset: dataset), grid) == ""
+    assert recording.size_note(claim, claim.grid("small")) == ""
+    assert recording.size_note(dataclasses.replace(claim, reduce=lambda dataset: dataset), grid) == ""

@@ -9,8 +9,8 @@ import xarray as xr
 from faults.processes import CLAIM, CLAIMS, STORE, finished_run
 
 from icllab.core.errors import InputError
-from icllab.lab import certificate, rerun, results, verification
-from icllab.lab.basis import Basis, basis_of
+from icllab.lab import certificate, netcdf, rerun, verification
+from icllab.lab.evidence import Evidence, evidence_of
 
 
 @pytest.fixture(scope="module")
@@ -20,22 +20,22 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
-def basis(finished, tmp_path):
+def evidence(finished, tmp_path):
     """A copy of them, for a test to change."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    return basis_of(CLAIM, out=tmp_path, folder=CLAIMS)
+    return evidence_of(CLAIM, out=tmp_path, folder=CLAIMS)
 
 
-def change_number(basis, factor):
+def change_number(evidence, factor):
     """Change the second seed's number at dim 8, with the checksum made right."""
-    path = Path(basis.out) / STORE / "cells" / "dim=8.nc"
-    dataset = results.from_bytes(path.read_bytes(), path)
+    path = Path(evidence.out) / STORE / "cells" / "dim=8.nc"
+    dataset = netcdf.from_bytes(path.read_bytes(), path)
     dataset["icl_error"][{"seed": 1}] *= factor
-    path.write_bytes(results.to_bytes(dataset))
+    path.write_bytes(netcdf.to_bytes(dataset))
 
 
-def test_the_sample_is_the_verifiers(basis):
-    cells = basis.cells()
+def test_the_sample_is_the_verifiers(evidence):
+    cells = evidence.cells()
     assert [cell["dim"] for cell in cells] == [2, 4, 8, 16, 32]
     assert [len(rerun.drawn(cells, part, key=0)) for part in (1e-9, 0.2, 0.21, 1.0)] == [1, 1, 2, 5]
     assert rerun.drawn(cells, 0.4, key=5) == rerun.drawn(cells, 0.4, key=5)
@@ -47,14 +47,14 @@ def test_the_sample_is_the_verifiers(basis):
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.1, 1), (1.00001, 1), (1 + 1e-8, 0)])
-def test_a_changed_number_is_found_where_its_cell_is_sampled(factor, status, basis, tmp_path):
+def test_a_changed_number_is_found_where_its_cell_is_sampled(factor, status, evidence, tmp_path):
     """The digests of the data and of the certificate are right again: only the measurement tells."""
-    change_number(basis, factor)
+    change_number(evidence, factor)
     file = tmp_path / "c.json"
-    file.write_bytes(certificate.as_bytes(certificate.certificate(basis)))
-    options = {"out": basis.out, "folder": CLAIMS}
+    file.write_bytes(certificate.as_bytes(certificate.certificate(evidence)))
+    options = {"out": evidence.out, "folder": CLAIMS}
     assert verification.verify(file, **options).exit_status == 0
-    cells = basis.cells()
+    cells = evidence.cells()
     with_it, elsewhere = (
         next(key for key in range(40) if ({"dim": 8} in rerun.drawn(cells, 0.2, key)) == wanted)
         for wanted in (True, False)
@@ -67,8 +67,8 @@ def test_a_changed_number_is_found_where_its_cell_is_sampled(factor, status, bas
     assert verification.verify(file, **options, fraction=0.2, key=elsewhere).exit_status == 0
 
 
-def test_a_machine_is_that_of_the_data_if_all_that_rounds_numbers_is_equal(basis):
-    attributes = basis.measured()[0].attrs
+def test_a_machine_is_that_of_the_data_if_all_that_rounds_numbers_is_equal(evidence):
+    attributes = evidence.datasets[None].attrs
     assert rerun.on_this_machine(attributes)
     for name in ("jax_version", "jaxlib_version", "numpy_version", "device", "processor"):
         assert not rerun.on_this_machine({**attributes, name: '["one", "another"]'})
@@ -80,7 +80,7 @@ def measurements(monkeypatch, stored, now, again, same=False):
     answers = iter([(stored, now), (stored, again)])
     monkeypatch.setattr(rerun, "_parts", lambda *arguments: next(answers))
     monkeypatch.setattr(rerun, "on_this_machine", lambda attributes: same)
-    return rerun._compared(Basis("a/b", "small"), None, stored, {"dim": 4})
+    return rerun._compared(Evidence("a/b", "small"), None, {"dim": 4})
 
 
 def dataset(values, **more):

@@ -19,7 +19,8 @@ from icllab.lab import job, registry
 from icllab.lab.checks import Outcome
 from icllab.lab.executors import Inline
 from icllab.lab.job import Request, new_request, sizes_present
-from icllab.lab.results import Store, from_bytes, to_bytes
+from icllab.lab.netcdf import from_bytes, to_bytes
+from icllab.lab.results import Store
 from icllab.lab.run import _Sweep, compute, share
 
 

@@ -1,9 +1,12 @@
 """The files that a certificate has digests of."""
 
+import hashlib
+
 import numpy as np
 from faults.processes import CLAIM, CLAIMS
 
-from icllab.lab import source_files
+from icllab.core.files import source_text
+from icllab.lab import registry, source_files
 
 RECORDED = "asymptotics/double_descent"
 
@@ -39,3 +42,50 @@ def test_a_shared_module_is_listed_where_the_text_of_a_file_names_it(tmp_path):
     finding = ["subject/finding/claim.py", "subject/finding/measure.py"]
     assert list(sources) == sorted(["subject/_deep.py", f"subject/{name}.py", *finding])
     assert all(tmp_path.resolve() / name == path for name, path in sources.items())
+
+
+CODE = '''"""What is measured."""
+
+VERSION = 1  # counts up
+
+
+def measure(point, *, key):
+    """Return a number.
+
+    A line.
+    """
+    text = "# no comment"
+    """Not used."""
+    return {"loss": ((), len(text))}  # axes and values
+'''
+SAME = [
+    ("counts up", "counts on"),
+    ('"""What is measured."""\n', ""),
+    ("A line.", "Two lines.\n    And another."),
+    ("  # axes and values", ""),
+    ("\n\n\ndef", "\n\ndef"),
+]
+OTHER = [("VERSION = 1", "VERSION = 2"), ("# no comment", "# a comment"), ("len(text)", "len(text) + 1"), ("()", "[]")]
+
+
+def test_the_digest_of_a_measurement_is_that_of_its_code():
+    """Words of docstrings and comments leave it; and a record that states the digest of the whole text opens."""
+    code = source_files.code(CODE)
+    assert "counts" not in code
+    assert "Return a number" not in code
+    assert '"# no comment"' in code
+    for changes, equal in ((SAME, True), (OTHER, False)):
+        for old, new in changes:
+            assert CODE.count(old) == 1 or old == "()"
+            assert (source_files.code(CODE.replace(old, new)) == code) is equal, old
+    assert source_files.code("(x for x in") == "(x for x in"  # part of a lambda
+
+
+def test_data_of_either_digest_are_those_of_the_measurement():
+    claim = registry.load(RECORDED)
+    text = source_text(registry.measure_file(registry.file(RECORDED)))
+    whole = hashlib.sha256(text.encode()).hexdigest()
+    assert whole != source_files.measure_digest(claim)
+    for digest in ("", whole, source_files.measure_digest(claim)):
+        assert source_files.is_measured_by(digest, claim)
+    assert not source_files.is_measured_by("0" * 64, claim)

@@ -10,8 +10,8 @@ import strangers
 from lab.test_records import forget_claims
 
 from icllab.cli import main
-from icllab.lab import certificate, conformance, records, registry, rerun, source_files, verification
-from icllab.lab.basis import basis_of
+from icllab.lab import certificate, conformance, recording, records, registry, rerun, source_files, verification
+from icllab.lab.evidence import evidence_of
 
 NAME = "mine/first"
 
@@ -55,9 +55,9 @@ def shift(folder, change, control=None):
     dataset["trace"] = dataset["trace"].dims, change(dataset["trace"].values)
     path, entry = folder / "record.json", json.loads((folder / "record.json").read_text())
     (entry["small"]["controls"][control] if control else entry["small"])["digest"] = records.data_digest(dataset)
-    records._write_data(path.with_suffix(".nc"), records.group("small", control), dataset, NAME)
+    recording._write_data(path.with_suffix(".nc"), records.group("small", control), dataset, NAME)
     path.write_text(json.dumps(entry))
-    records.judge_again(claim, folder)
+    recording.judge_again(claim, folder)
 
 
 def restate(folder, *at):
@@ -72,7 +72,7 @@ def restate(folder, *at):
 
 def verified(folder, change=lambda content: content, **options):
     """Verify a certificate that is issued now and then changed."""
-    content = certificate.certificate(basis_of(NAME, folder=folder))
+    content = certificate.certificate(evidence_of(NAME, folder=folder))
     file = folder / "certificate.json"
     file.write_bytes(certificate.as_bytes(certificate.sealed(change(copy.deepcopy(content)))))
     return verification.verify(file, folder=folder, **options)
@@ -113,8 +113,8 @@ EDITED = {
 
 def test_one_edited_field_under_a_new_digest_is_told(folder):
     assert verified(folder).exit_status == 0
-    computed = certificate.assemble(basis_of(NAME, folder=folder))
-    whole = certificate.certificate(basis_of(NAME, folder=folder))
+    computed = certificate.assemble(evidence_of(NAME, folder=folder))
+    whole = certificate.certificate(evidence_of(NAME, folder=folder))
     for name, change in EDITED.items():
         stated, right = certificate.as_stated(change(copy.deepcopy(whole)), computed)
         (at, *_), *more = verification.differences(stated, right)
@@ -197,7 +197,7 @@ def test_a_record_that_contradicts_its_data_is_told(at, part, folder):
     result = verified(folder)
     assert result.exit_status == 1
     assert result.differs[0].startswith(f"record.json contradicts its data: {part}")
-    assert part in certificate.headline(certificate.certificate(basis_of(NAME, folder=folder)))[0]
+    assert part in certificate.headline(certificate.certificate(evidence_of(NAME, folder=folder)))[0]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_cells_of_another_grid_are_not_those_of_the_size(old, new, part, folder)
 
 
 def test_another_version_is_stale(folder):
-    content = certificate.certificate(basis_of(NAME, folder=folder))
+    content = certificate.certificate(evidence_of(NAME, folder=folder))
     replace(folder, "measure.py", "VERSION = 1", "VERSION = 2")
     assert "stale: measured by version 1" in verified(folder).line
     older = verified(folder, lambda _: content)
@@ -238,7 +238,7 @@ def test_another_version_is_stale(folder):
 def test_a_check_that_always_holds_has_no_evidence(folder, capsys):
     old = "return checks.agrees("
     replace(folder, "claim.py", old, f"line = limits.value\n    {old}")
-    records.judge_again(registry.load(NAME, folder), folder)
+    recording.judge_again(registry.load(NAME, folder), folder)
     result = verified(folder)
     words = "holds, and so does its control: no evidence; no control falsifies it"
     assert (result.exit_status, result.headline) == (3, words)
@@ -257,8 +257,8 @@ def test_a_finding_is_falsified_by_its_own_element(folder):
     """Half of the elements hold under the only control."""
     old = "return checks.agrees("
     replace(folder, "claim.py", old, f"line = line.where(line.ridge > 0.2, limits.value)\n    {old}")
-    records.judge_again(registry.load(NAME, folder), folder)
-    content = certificate.certificate(basis_of(NAME, folder=folder))
+    recording.judge_again(registry.load(NAME, folder), folder)
+    content = certificate.certificate(evidence_of(NAME, folder=folder))
     by = {id: row["falsified_by"] for id, row in content["findings"].items()}
     assert content["controls"]["heavy_rows"]["falsifies"] == [id for id, names in by.items() if names]
     assert 0 < sum(map(bool, by.values())) < len(by)
@@ -267,7 +267,7 @@ def test_a_finding_is_falsified_by_its_own_element(folder):
 def test_a_certificate_of_somebody_elses_claim_states_what_is_true_of_it(folder):
     from icllab.page import certificate as pages
 
-    content = certificate.certificate(basis_of(NAME, folder=folder))
+    content = certificate.certificate(evidence_of(NAME, folder=folder))
     text = pages.html(content, None)
     assert "book of icl-lab" not in text
     assert "commit of icl-lab" in text
@@ -275,7 +275,7 @@ def test_a_certificate_of_somebody_elses_claim_states_what_is_true_of_it(folder)
     assert content["checklists"]["NeurIPS"]["5 Open data and code"] is None
     assert "7 of 7 items that need no run are met" in text
     replace(folder, "claim.py", "conditions=", "references='', conditions='' and ")
-    text = pages.html(certificate.certificate(basis_of(NAME, folder=folder)), None)
+    text = pages.html(certificate.certificate(evidence_of(NAME, folder=folder)), None)
     assert "5 of 7 items that need no run are met; sentence: Claim(...) has no conditions; record: " in text
 
 
@@ -294,3 +294,8 @@ def test_sources_that_moved_into_a_book_are_no_forgery(folder, monkeypatch):
     monkeypatch.setattr(source_files, "moved", lambda: {name: [digests[:64], digests[64:]]})  # edited since it moved
     (difference,) = verified(folder, put("digests", "sources", name, digests[:64])).differs
     assert difference.startswith(f"digests/sources/{name} is")
+
+
+def test_the_former_name_of_the_evidence_says_the_new_one():
+    with pytest.raises(ImportError, match=r"basis_of is icllab\.lab\.evidence\.evidence_of since version 0\.4"):
+        from icllab.lab.basis import basis_of  # noqa: F401  # pyright: ignore[reportAttributeAccessIssue]

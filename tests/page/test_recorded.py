@@ -9,8 +9,9 @@ from faults.processes import CLAIM, CLAIMS, ICL, inside, strictly
 
 import icllab as icl
 from icllab.cli import main
+from icllab.core.errors import CellsMissing
 from icllab.lab import records, registry
-from icllab.lab.basis import basis_of
+from icllab.lab.evidence import evidence_of
 from icllab.page import cards, report
 
 ALL = registry.claims
@@ -71,7 +72,9 @@ def views(capfd, opened, folder):
     badge = " ".join(re.sub("<[^>]*>", " ", badge).replace("(", " ").replace(")", " ").replace(",", " ").split())
     badge = re.fullmatch(r"(not recorded|\w+) (small|medium|full)( recorded)?", badge)
     found = records.card(CLAIM, claims)
-    basis = basis_of(CLAIM, folder=claims)
+    status, out, _ = inside(capfd, [*ICL, "certify", CLAIM, "-o", str(folder / "c.json"), "--json", *words[:2]])
+    certificate = strictly(out)
+    assert ("error" not in certificate) or (status == 3 and not (folder / "c.json").exists())
     return {
         "card": (found.recorded, found.verdict),
         "list --json": (row["recorded"], row["record"][row["recorded"]]["verdict"]),
@@ -81,7 +84,9 @@ def views(capfd, opened, folder):
         "report": (found.recorded, section.standing.verdict if section.standing else None),
         "page": (badge[2], badge[1]),
         "tile": (found.recorded, {"none": None}.get(tile["verdict"], tile["verdict"])),
-        "certificate": (basis.size, {"record": "holds", "entry": None}[basis.origin]),
+        "certificate": (certificate["size"], certificate["verdict"])
+        if "error" not in certificate
+        else (re.search(r"is not recorded at size (\w+)", certificate["error"]["message"])[1], None),
     }
 
 
@@ -131,9 +136,12 @@ def test_the_claims_of_the_book_have_one_count(capfd, every_claim):
     listed = {row["claim"]: (row["recorded"], row["record"][row["recorded"]]["verdict"]) for row in rows}
     assert listed == {name: (card.recorded, card.verdict) for name in listed for card in [records.card(name)]}
     for name, (size, verdict) in listed.items():
-        basis, entry = basis_of(name), records.read(name)[size]
-        assert (basis.size, basis.origin) == (size, "record" if verdict else "entry")
-        assert verdict in (entry["verdict"], None)
+        assert verdict in (records.read(name)[size]["verdict"], None)
+        if verdict:
+            assert evidence_of(name).size == size
+        else:
+            with pytest.raises(CellsMissing, match=f"{name} is not recorded at size {size}"):
+                evidence_of(name)
     assert set(listed) == set(registry.claims())
 
 

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
+from icllab.cli import main
 from icllab.core.errors import InputError
 from icllab.lab import certificate, evidence, power, records, verification
-from icllab.lab.basis import basis_of
+from icllab.lab.evidence import evidence_of
 
 RECORDED = "asymptotics/double_descent"
 WITHOUT_DATA = "routing/long_tail"
@@ -16,14 +17,14 @@ WITHOUT_DATA = "routing/long_tail"
 @pytest.fixture(scope="module")
 def computed():
     """All that can be computed of a claim's record, unrounded."""
-    return certificate.assemble(basis_of(RECORDED))
+    return certificate.assemble(evidence_of(RECORDED))
 
 
 @pytest.fixture
 def whole(computed, monkeypatch):
     """The certificate; to verify it costs no second judgement of the data."""
     monkeypatch.setattr(certificate, "assemble", lambda basis: copy.deepcopy(computed))
-    return certificate.certificate(basis_of(RECORDED))
+    return certificate.certificate(evidence_of(RECORDED))
 
 
 @pytest.fixture
@@ -210,16 +211,14 @@ def test_another_version_of_the_library_may_word_its_checklists_otherwise(whole,
     assert any("0.2.9" in text for text in result.unchecked)
 
 
-def test_numbers_without_data_are_stated_and_not_checked(verified):
-    content = certificate.certificate(basis_of(WITHOUT_DATA))
-    assert content["origin"] == "entry"
-    assert content["notes"] == [evidence.NO_DATA]
-    assert len(content["findings"]) == 27
-    result = verified(content)
-    assert result.exit_status == 3
-    assert "every number (the record keeps no data)" in result.unchecked
-    wrong = altered(content, ("findings", next(iter(content["findings"])), "measured"), 0.5)
-    assert verified(wrong).exit_status == 1
+def test_a_claim_without_data_has_no_certificate_and_one_of_version_03_is_not_checked(whole, verified, capfd):
+    words = f"{WITHOUT_DATA} is not recorded at size medium"
+    assert main(["certify", WITHOUT_DATA]) == 3
+    assert words in capfd.readouterr().err
+    older = {**whole, "claim": WITHOUT_DATA, "size": "medium", "origin": "entry", "schema": certificate.OLDER}
+    result = verified(certificate.sealed(older))
+    assert (result.exit_status, result.verdict, result.differs) == (3, None, ())
+    assert f"all else ({words}" in result.unchecked[0]
 
 
 @pytest.mark.parametrize(

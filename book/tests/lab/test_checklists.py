@@ -6,13 +6,13 @@ import json
 import pytest
 
 from icllab.lab import certificate, checklists
-from icllab.lab.basis import basis_of
+from icllab.lab.evidence import evidence_of
 
 
 @pytest.fixture(scope="module")
 def computed():
     """All that can be computed of a claim's record."""
-    return certificate.assemble(basis_of("asymptotics/double_descent"))
+    return certificate.assemble(evidence_of("asymptotics/double_descent"))
 
 
 def test_checklists_leave_open_what_a_certificate_does_not_know(computed):

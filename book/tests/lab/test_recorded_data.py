@@ -6,8 +6,8 @@ import pytest
 import xarray as xr
 
 from icllab.lab import records, registry, rerun
-from icllab.lab.basis import basis_of
-from icllab.lab.results import predicted
+from icllab.lab.evidence import evidence_of
+from icllab.lab.judging import predicted
 
 
 def test_labels_are_those_of_the_claim_and_not_of_the_record():
@@ -37,9 +37,9 @@ def test_outputs_keep_the_order_of_the_grid(monkeypatch):
         raise InterruptedError
 
     monkeypatch.setattr(rerun, "measure", measure)
-    basis = basis_of("routing/blind_detection")
+    evidence = evidence_of("routing/blind_detection")
     with pytest.raises(InterruptedError):
-        rerun.rerun(basis, 0.1, key=0)
-    series = basis.grids(None)[0].traced["series"]
-    assert jobs[0].block["series"] == series != tuple(basis.measured()[0]["series"].values)
-    assert jobs[0].request.placement.precision == basis.claim.precision
+        rerun.rerun(evidence, 0.1, key=0)
+    series = evidence.grids(None)[0].traced["series"]
+    assert jobs[0].block["series"] == series != tuple(evidence.datasets[None]["series"].values)
+    assert jobs[0].request.placement.precision == evidence.claim.precision

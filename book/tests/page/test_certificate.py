@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from icllab.lab import certificate
-from icllab.lab.basis import basis_of
+from icllab.lab.evidence import evidence_of
 from icllab.page import certificate as pages
 
 PNG = b"\x89PNG of the figure"
@@ -18,7 +18,7 @@ PNG = b"\x89PNG of the figure"
 @pytest.fixture(scope="module")
 def content():
     """A certificate of a recorded claim."""
-    whole = certificate.certificate(basis_of("induction/abrupt_learning"))
+    whole = certificate.certificate(evidence_of("induction/abrupt_learning"))
     return certificate.sealed({**whole, "issued": {**whole["issued"], "figure": pages.figure_digest(PNG)}})
 
 

@@ -64,7 +64,7 @@ def conform(folder: Path, badge: Path | None) -> Report:
     from icllab.lab import authoring, conformance
 
     name, items = conformance.conform(folder)
-    met = sum(item.met for item in items)
+    met = sum(not fault for fault in items.values())
     if badge is not None:
         with disk_faults(f"cannot write {badge}", "nothing was written"):
             badge.parent.mkdir(parents=True, exist_ok=True)
@@ -76,13 +76,13 @@ def conform(folder: Path, badge: Path | None) -> Report:
 
         console.print(typeset((name, "bold"), f"  {met} of {len(items)}"))
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for item in items:
-            state = typeset(("ok", "green")) if item.met else typeset(("missing", "bold red"))
-            table.add_row(state, typeset(item.name), typeset(item.fault))
+        for item, fault in items.items():
+            state = typeset(("missing", "bold red")) if fault else typeset(("ok", "green"))
+            table.add_row(state, typeset(item), typeset(fault))
         console.print(Padding(table, (0, 0, 0, 2)))
         if badge is not None:
             lines(console, [("badge", badge)])
 
-    rows = [{"item": item.name, "met": item.met, "missing": item.fault} for item in items]
+    rows = [{"item": item, "met": not fault, "missing": fault} for item, fault in items.items()]
     data = {"claim": name, "conforms": met == len(items), "items": rows, "badge": badge}
     return Report(data, plain, int(met < len(items)))

@@ -9,7 +9,7 @@ from icllab.cli.reports import STYLES, Report, lines, typeset
 from icllab.core.errors import InputError, expected
 from icllab.core.files import disk_faults, write_atomically
 from icllab.lab import certificate, verification
-from icllab.lab.basis import Basis, basis_of
+from icllab.lab.evidence import Evidence, evidence_of
 from icllab.lab.outcomes import Outcome, worded
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims:
     suffix = to.suffix.lower()
     if suffix not in (".html", ".htm", ".json"):
         raise InputError(f"-o: expected a file that ends in .html or .json, got {str(to)!r}")
-    basis = basis_of(claim, size, out=out, folder=claims)
-    content = certificate.certificate(basis)
+    evidence = evidence_of(claim, size, out=out, folder=claims)
+    content = certificate.certificate(evidence)
     with disk_faults(f"cannot write {to}", UNWRITTEN):
         to.parent.mkdir(parents=True, exist_ok=True)
     files, faults = [to.with_suffix(".json")], []
     if suffix != ".json":
-        png, faults = _figure(basis)
+        png, faults = _figure(evidence)
         issued = {**content["issued"], "figure": pages.figure_digest(png)}
         content = certificate.sealed({**content, "issued": issued})
         files.insert(0, to)
@@ -49,21 +49,19 @@ def certify(claim: str, *, to: Path, size: str | None, out: Path | None, claims:
     return Report({**data, "headline": words, "files": files, "notes": notes}, plain, status)
 
 
-def _figure(basis: Basis) -> tuple[bytes | None, list[str]]:
+def _figure(evidence: Evidence) -> tuple[bytes | None, list[str]]:
     """The figure of the data; a certificate needs none, but a note says why there is none."""
     from icllab.figures import png_bytes
-    from icllab.lab.results import picture
+    from icllab.lab.drawing import picture
 
-    if basis.origin == "entry":
-        return None, []
     try:
-        return png_bytes(picture(basis.claim, basis.predicted())), []
+        return png_bytes(picture(evidence.claim, evidence.predicted())), []
     except Exception as error:  # whatever a claim's figure raises
         return None, [f"no figure: it raised {type(error).__name__}: {error}"]
 
 
 def verify(file: Path, *, rerun: str | None, key: int | None, out: Path, claims: Path | None) -> Report:
-    """What agrees with the data, what differs, and what could not be checked, in one line."""
+    """Verify a certificate: one line names the parts that agree, differ, and could not be checked."""
     fraction = None if rerun is None else _fraction(rerun)
     if key is not None and fraction is None:
         raise InputError("--key: expected with --rerun, whose sample of cells it draws; got it alone")

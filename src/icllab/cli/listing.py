@@ -91,7 +91,8 @@ def _present(out: Path, claim: str, controls: Sequence[str | None], version: int
     rows = []
     for control in controls:
         for size in sizes_present(out, claim, control):
-            from icllab.lab.results import Store, noted_verdict
+            from icllab.lab.results import Store
+            from icllab.lab.verdict_files import noted_verdict
 
             store = Store(results_root(out, claim, size, control))
             cells = {store.path(cell) for grid in store.requests() for cell in grid.cells()}

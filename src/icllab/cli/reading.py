@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from icllab.cli.reports import STYLES, Report, lines, typeset, worst, write_verdict
 from icllab.core.errors import CellsMissing, IclError, InputError
-from icllab.lab import records, registry, stated
+from icllab.lab import recording, records, registry, stated
 from icllab.lab.api import locate
 from icllab.lab.job import require_world, results_root, sizes_present, stored_request
 from icllab.lab.run import read
@@ -55,7 +55,8 @@ def check(names: Sequence[str], options: "Selection", *, recorded: bool, record:
 def _verdict(name: str, options: "Selection", record: bool) -> Report:
     """The verdict on results under ``out``; with ``record``, noted with their data."""
     request = stored_request(name, options.size, out=options.out, control=options.control, claims=options.claims)
-    from icllab.lab.results import Store, predicted, verdict_at
+    from icllab.lab.judging import predicted, verdict_at
+    from icllab.lab.results import Store
 
     claim = request.claim()
     dataset, notes = read(request, theory=False)
@@ -66,7 +67,7 @@ def _verdict(name: str, options: "Selection", record: bool) -> Report:
         if not any(records.size_faults(replace(plain_claim, reduce=None), request.size, request.control, dataset)):
             # Runs of parts may have all values of the size, and not all of its cells.
             Store.existing(request.root).collect(claim, [claim.grid(request.size)])
-        files.append(("record", records.write(plain_claim, request.size, request.control, dataset, request.claims)))
+        files.append(("record", recording.write(plain_claim, request.size, request.control, dataset, request.claims)))
     return _report(claim.sentence, request.size, request.control, verdict, files)
 
 
@@ -88,7 +89,7 @@ def _stated(name: str, options: "Selection", recorded: bool) -> Report:
             raise CellsMissing(f"{name}: expected a recorded verdict at size {size or 'small'}, its record has none")
         findings, note = card.record[size]["findings"], stated.BY_AUTHOR
     else:
-        from icllab.lab.results import noted_verdict
+        from icllab.lab.verdict_files import noted_verdict
 
         sizes = [size for size in sizes_present(options.out, name) if options.size in (None, size)]
         noted = noted_verdict(results_root(options.out, name, sizes[-1])) if sizes else None
@@ -132,7 +133,7 @@ def draw(
     from icllab.figures import save
     from icllab.figures.layout import StandsAlone
     from icllab.figures.style import named_look
-    from icllab.lab.results import pictures
+    from icllab.lab.drawing import pictures
 
     if not results:
         raise InputError("icl draw: expected at least one claim, got none; `icl list` names them")
@@ -175,7 +176,7 @@ class _Drawing(NamedTuple):
 
 def _drawing(results: str, options: "Selection", recorded: bool) -> _Drawing:
     """The figure of a claim, of results whose axes it knows."""
-    from icllab.lab.results import picture
+    from icllab.lab.drawing import picture
 
     size, out, control, claims = options.size, options.out, options.control, options.claims
     if recorded:

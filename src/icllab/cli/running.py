@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from icllab.cli import progress
 from icllab.cli.reports import Report, lines, write_verdict
 from icllab.core.errors import EnvironmentFault, InputError
-from icllab.lab import placement, records
+from icllab.lab import placement, recording, records, regression
 from icllab.lab.checks import Verdict
 from icllab.lab.claim import SIZES
 from icllab.lab.job import OUT, Request, new_request
@@ -52,7 +52,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         placement.distributed(options["distributed"])
     if "scheduler" not in options:
         placement.require_start(children=options.get("workers", 1) > 1 or "limit" in options)
-    if request.claims and (note := records.size_note(request.claim(), grid)):
+    if request.claims and (note := recording.size_note(request.claim(), grid)):
         print(f"icl: {claim}: {note}", file=sys.stderr, flush=True)
     _compile(request.size)
     with progress.bar(claim) as report_progress:
@@ -78,7 +78,9 @@ def _complete(
     request: Request, dataset: "xr.Dataset", counts: Counts, notes: Sequence[str], placements: Sequence[str]
 ) -> Report:
     """A complete run with its figure: its verdict; at ``smoke``, whether its numbers are those of the record."""
-    from icllab.lab.results import figure_files, judge, judgement, note_verdict
+    from icllab.lab.drawing import figure_files
+    from icllab.lab.judging import judge
+    from icllab.lab.verdict_files import judgement, note_verdict
 
     claim, results = request.claim(), write_results(request.root, dataset)
     figures, faults = figure_files(claim, dataset, request.root / "figure")
@@ -113,7 +115,7 @@ def _changes(request: Request) -> list[str] | None:
     if request.control is not None or SIZES[0] not in records.groups(request.name, request.claims):
         return None
     golden = records.data(request.name, SIZES[0], None, request.claims)
-    return records.differences(golden, records.reduced(request.claim(), read(request, theory=False)[0]))
+    return regression.differences(golden, records.reduced(request.claim(), read(request, theory=False)[0]))
 
 
 def _shard(request: Request, shard: tuple[int, int], counts: Counts) -> Report:

@@ -11,7 +11,7 @@ from icllab.cli.reports import Report, lines, paragraph
 from icllab.core.errors import CellsMissing, InputError, expected
 from icllab.core.grid import spelled
 from icllab.lab import cost as costs
-from icllab.lab import records, registry, submission
+from icllab.lab import recording, registry, submission
 from icllab.lab.executors import parameter
 from icllab.lab.job import OUT, Request, new_request
 
@@ -68,7 +68,7 @@ def dry_run(request: Request, options: Mapping[str, Any]) -> Report:
         rows += [("record", _record(record)), ("each", f"{_range(each, _duration)} of a core")]
         rows += [("all", f"{_range(total, _duration)} of a core, by the record; nothing was measured")]
     rows.append(("results", request.root))
-    if request.claims and (note := records.size_note(request.claim(), request_grid)):
+    if request.claims and (note := recording.size_note(request.claim(), request_grid)):
         rows.append(("note", note))
     rows += [("measure" if i == 0 else "", spelled(cell) or "the only cell") for i, cell in enumerate(missing[:_SHOWN])]
     rows += [("", f"and {len(missing) - _SHOWN} more")] * (len(missing) > _SHOWN)

@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from icllab.core.calls import checked
@@ -74,3 +74,14 @@ def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str
         return sorted({*(name for name in vars(module) if name.startswith("__")), *module.__all__})
 
     return __getattr__, __dir__
+
+
+def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], object]:
+    """``__getattr__`` of a module that raises ImportError with the new name for each of its former names."""
+
+    def __getattr__(name: str) -> object:
+        if name in names:
+            raise ImportError(f"{module}.{name} is {names[name]} since version 0.4", name=module)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+
+    return __getattr__

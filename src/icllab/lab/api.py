@@ -89,7 +89,7 @@ def check(
         claims: A folder with claims of your own; None: the book's alone.
         recorded: Judge the data of the claim's record instead.
     """
-    from icllab.lab.results import verdict_at
+    from icllab.lab.judging import verdict_at
 
     if recorded:
         return records.judged(claim, size, control, claims)[1]
@@ -124,7 +124,7 @@ def draw(
         claims: A folder with claims of your own; None: the book's alone.
         recorded: Draw the data of the claim's record instead.
     """
-    from icllab.lab.results import picture, pictures
+    from icllab.lab.drawing import picture, pictures
 
     several: list[Any] = list(results) if isinstance(results, list | tuple) else [results]
     named: list[tuple[Claim, xr.Dataset]] = []
@@ -195,7 +195,7 @@ def locate(
     control: str | None = None,
     claims: str | Path | None = None,
 ) -> "tuple[xr.Dataset, Path]":
-    """Results as :func:`open` finds them, and the name without suffix of what is written beside them."""
+    """Results as :func:`open` finds them, and the stem of the files that are written beside them."""
     path = Path(results)
     if results in registry.claims(claims):
         request = stored_request(results, size, out=out, control=control, claims=claims)

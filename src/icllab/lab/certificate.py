@@ -1,4 +1,4 @@
-"""A certificate: what a claim says, what was measured, and on what that rests, as plain data with a digest.
+"""A certificate: statement, findings, controls, data and sources of a claim, as plain values with a digest.
 
 ``assemble`` computes every number from data that are there; :mod:`icllab.lab.verification` does so again and compares.
 Sections, in order: the claim and its verdict (``statement``, ``verdict``), what contradicts it (``faults``, and of a
@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import icllab
-from icllab.core.errors import IclError, InputError, expected
+from icllab.core.errors import InputError, expected
 from icllab.core.files import disk_faults, parse_json
 from icllab.core.spelling import strict
-from icllab.lab import checklists, conformance, evidence, power, provenance, records, registry, source_files
-from icllab.lab.basis import Basis
+from icllab.lab import checklists, conformance, power, provenance, records, registry, source_files
 from icllab.lab.claim import completed
-from icllab.lab.evidence import NUMBERS, name_of
+from icllab.lab.evidence import NUMBERS, Evidence, name_of, unfalsified
 from icllab.lab.outcomes import Outcome, counts
 
 SCHEMA = "icl-certificate/2"
@@ -34,9 +33,9 @@ LARGEST = 20_000_000
 """Bytes of a certificate that is read."""
 
 
-def certificate(basis: Basis) -> dict[str, Any]:
+def certificate(evidence: Evidence) -> dict[str, Any]:
     """The certificate of data, with its digest; numbers of findings have six digits, as in a record."""
-    content = assemble(basis)
+    content = assemble(evidence)
     findings = {id: row | {n: records.rounded(row[n]) for n in NUMBERS} for id, row in content["findings"].items()}
     return sealed(content | {"findings": findings, "issued": issued()})
 
@@ -59,58 +58,52 @@ def as_bytes(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def assemble(basis: Basis) -> dict[str, Any]:
+def assemble(evidence: Evidence) -> dict[str, Any]:
     """All that can be computed from the data and the sources that are here; numbers unrounded."""
-    claim, files = basis.claim, source_files.source_files(basis.name, basis.folder)
-    grounds = evidence.from_entry(basis) if basis.origin == "entry" else evidence.from_data(basis)
+    claim, files = evidence.claim, source_files.source_files(evidence.name, evidence.folder)
+    elsewhere = registry.book(registry.file(evidence.name, evidence.folder)) is None
     content = {
         "schema": SCHEMA,
-        "claim": basis.name,
-        "size": basis.size,
-        "origin": basis.origin,
+        "claim": evidence.name,
+        "size": evidence.size,
+        "origin": evidence.origin,
         "statement": {
             "title": claim.title,
             "sentence": claim.sentence,
             "conditions": claim.conditions,
             "sources": {key: claim.reference(key).text for key in claim.sources},
         },
-        "verdict": grounds.verdict,
-        "counts": counts(grounds.findings.values()),
-        "notes": grounds.notes,
-        "faults": grounds.faults,
-        "conformance": _conformance(basis) if basis.elsewhere else None,
-        "findings": grounds.findings,
-        "controls": grounds.controls,
-        "power": power.power_of(basis.name),
-        "design": grounds.design,
-        "measurement": grounds.measurement,
-        "digests": {"data": grounds.data, "sources": source_files.digests(files)},
+        "verdict": evidence.verdicts[None].outcome.value,
+        "counts": counts(evidence.findings.values()),
+        "notes": evidence.notes,
+        "faults": evidence.faults(),
+        "conformance": _conformance(evidence) if elsewhere else None,
+        "findings": evidence.findings,
+        "controls": evidence.controls,
+        "power": power.power_of(evidence.name),
+        "design": evidence.design(),
+        "measurement": evidence.measurement(),
+        "digests": {"data": evidence.digests(), "sources": source_files.digests(files)},
     }
     return {**content, "checklists": checklists.answers(content)}
 
 
-def _conformance(basis: Basis) -> dict[str, str]:
+def _conformance(evidence: Evidence) -> dict[str, str]:
     """Map each item of ``icl conform`` that runs nothing to its fault, or an empty text."""
-    path, answers = registry.file(basis.name, basis.folder), {}
+    path = registry.file(evidence.name, evidence.folder)
     if path.name != "claim.py":  # one file for theory and measurement: it can have no items
         return {}
-    folder = path.parent
-    for item, faults in (conformance.STATIC | (conformance.RECORDED if basis.origin == "record" else {})).items():
-        try:
-            text = "; ".join(faults(basis.claim, folder))
-        except IclError as error:
-            text = str(error)
-        answers[item] = text.replace(shlex.quote(str(folder)), "DIR").replace(str(folder), "DIR")
-    return answers
+    folder, items = path.parent, conformance.STATIC | (conformance.RECORDED if evidence.out is None else {})
+    texts = conformance.answers(items, evidence.claim, folder)
+    return {n: text.replace(shlex.quote(str(folder)), "DIR").replace(str(folder), "DIR") for n, text in texts.items()}
 
 
 def headline(content: Mapping[str, Any]) -> tuple[str, int]:
     """The verdict with remarks, and the exit status, 3 for a verdict without evidence."""
     verdict, status = content["verdict"], Outcome(content["verdict"]).exit_status
     outcomes = [control["verdict"] for control in content["controls"].values() if control["verdict"] is not None]
-    falsified = {id: row["falsified_by"] for id, row in content["findings"].items() if row["about"] == "claim"}
-    names = {name_of(id) for id in falsified}
-    untouched = names - {name_of(id) for id, controls in falsified.items() if controls}
+    names = {name_of(id) for id, row in content["findings"].items() if row["about"] == "claim"}
+    untouched = unfalsified(content["findings"])
     shared = (content["conformance"] or {}).get(SHARED)
     remarks = [note for note in content["notes"] if note.startswith("stale")]
     if content["verdict"] == Outcome.HOLDS:

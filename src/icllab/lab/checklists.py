@@ -1,4 +1,4 @@
-"""Reproducibility checklists of venues, answered from the fields of a certificate; what they lack is left open.
+"""Reproducibility checklists of venues, answered from the fields of a certificate; other items stay open.
 
 The items are paraphrased. An answer is about this one claim: what a paper says around it is for its authors. None is an
 item that a certificate cannot answer.
@@ -20,9 +20,10 @@ def answers(content: Mapping[str, Any]) -> Answers:
     sample = f"key {design['key']}, {len(design['seeds'])} seeds" if design["seeds"] else f"key {design['key']}"
     claims = f"One claim, the sentence of this certificate. {content['verdict']}: {worded(content['counts'])}."
     scope = f"{statement['conditions']} {_unfalsified(content)}".strip()
-    repeat = f"`{command(content)}` measures it again ({sample})."
-    if content["origin"] != "entry":
-        repeat += " `icl verify` computes every number again from the data, and `--rerun 5%` measures cells again."
+    repeat = (
+        f"`{command(content)}` measures it again ({sample}). `icl verify` computes every number again from the data, "
+        "and `--rerun 5%` measures cells again."
+    )
     setting = "; ".join(f"{name} = {_values(values)}" for name, values in design["axes"].items())
     fixed = "; ".join(f"{name} = {value}" for name, value in design["fixed"].items())
     setting = "; ".join(filter(None, [setting, fixed, design["precision"]]))
@@ -70,7 +71,7 @@ def _values(values: list[Any]) -> str:
 
 
 def _unfalsified(content: Mapping[str, Any]) -> str:
-    """What the evidence lacks: findings that are undecided, or that no control falsifies."""
+    """Count the findings that are undecided, and those that no control falsifies."""
     rows = [row for row in content["findings"].values() if row["about"] == "claim"]
     undecided = sum(row["outcome"] == "undecided" for row in rows)
     untouched = sum(not row["falsified_by"] for row in rows)
@@ -83,8 +84,6 @@ def _open(content: Mapping[str, Any]) -> str | None:
     """Data of a trusted book are open; of results and claims elsewhere only their owner can say."""
     if content["origin"] == "results" or content["conformance"] is not None:
         return None
-    if content["origin"] == "entry":
-        return "The code is in the book of icl-lab; the measured data were not kept."
     return "Code and measured data are in the book of icl-lab; their digests stand here."
 
 

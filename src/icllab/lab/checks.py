@@ -269,7 +269,7 @@ def seedless(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def reach(error: float, freedom: float, sigmas: float = SIGMAS) -> float:
-    r"""How far a comparison allows an estimate to be off, :math:`t_\nu(\sigma)\,\mathrm{SE}`.
+    r"""Largest error of an estimate that a comparison allows, :math:`t_\nu(\sigma)\,\mathrm{SE}`.
 
     .. math:: P(|T_\nu| > t_\nu(\sigma)) = P(|Z| > \sigma)
 

@@ -1,4 +1,4 @@
-"""A claim as data: what is said, on which axes, at which sizes, how it is measured and checked."""
+"""A claim as data: its sentence, axes, sizes, measurement and check."""
 
 import dataclasses
 import functools
@@ -53,8 +53,13 @@ class Control:
 
     @property
     def simulated(self) -> bool:
-        """Whether something else is measured, rather than the same compared with another formula."""
+        """True for another simulation, False for another formula."""
         return bool(self.measure)
+
+    @property
+    def measured(self) -> bool:
+        """True if the control has its own data, False if it is judged on the data of the claim."""
+        return self.simulated or bool(self.axes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +231,7 @@ class Claim:
         return self.with_fixed({name: (value,) for name, value in axes.items() if name in self.fixed})
 
     def with_fixed(self, axes: Mapping[str, Sequence[Any]] | None) -> "Claim":
-        """The claim with those of ``axes`` that are fixed values replaced: another configuration."""
+        """The claim with other fixed values, taken from ``axes``: another configuration."""
         changes = {}
         for name, values in (axes or {}).items():
             if name in self.fixed:
@@ -253,11 +258,11 @@ class Claim:
         )
 
     def point(self, cell: Coordinates, block: Mapping[str, tuple[Value, ...]]) -> "Point":
-        """What ``measure`` sees of a cell."""
+        """The values of a cell as ``measure`` gets them."""
         return Point(**self.fixed, **{name: cell[name] for name in self.static}, **block)
 
     def configuration(self, size: str, control: str | None, matmul_precision: str = DEFAULT) -> dict[str, Any]:
-        """What a cell depends on besides its coordinates: a store holds cells of one configuration."""
+        """The settings on which a cell depends besides its coordinates: a store holds cells of one configuration."""
         return {
             "claim": self.name,
             "version": self.version,

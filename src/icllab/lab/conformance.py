@@ -1,77 +1,41 @@
-"""What a claim must have, item by item: ``icl conform`` asks an author's folder, the tests of a book its claims.
+"""The requirements of a claim, item by item, for ``icl conform`` and for the tests of a book.
 
-The code of the claim runs: its author asks. Its smoke runs in a process of its own, which measures CPU time without the
-imports of libraries and refuses connections of Python's sockets. What C code or another program does is not seen.
+The code of the claim runs: its author asks.
 """
 
 import ast
-import json
 import math
-import os
 import random
 import re
-import shlex
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from icllab.core.errors import CellsMissing, IclError, InputError
-from icllab.core.files import parse_json, source_text
-from icllab.core.grid import Grid
+from icllab.core.errors import IclError, InputError
 from icllab.lab import records, registry
-from icllab.lab.basis import Basis
 from icllab.lab.claim import SIZES, Claim
+from icllab.lab.evidence import Evidence, evidence_of, unfalsified
 from icllab.lab.placement import SEED
+from icllab.lab.rerun import rerun
+from icllab.lab.separation import shared_code, syntax_tree
+from icllab.lab.smoke import smoke_items
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from icllab.lab.checks import Verdict
 
-CPU_SECONDS = 10.0
-"""CPU seconds of a claim at ``smoke``."""
-_RUN = ("algorithms", "constructions", "diagnostics", "models", "tasks", "training")
-SIMULATION = (*(f"icllab.{name}" for name in _RUN), "jax", "jaxlib", "equinox", "optax")
-"""What the side of the theory imports none of."""
-THEORY = ("icllab.theory",)
-"""What the side of the measurement imports none of."""
-EVASIONS = {"exec", "eval", "compile", "open", "__import__", "__file__", "importlib", "builtins", "runpy"} | {
-    *("inspect", "sys", "os", "subprocess", "ctypes", "__builtins__")
-}
-"""Builtins and modules by which imports, files, settings and the caller are reached unseen; neither side uses them."""
-_FILES = {"open", "fdopen", "read_text", "read_bytes"}  # as methods: `compile` and `eval` of a program are none
 AGAIN = 10.0
 """Seconds that a cell may take, by the record, that is measured again."""
 FOLD = 100.0
 """Times that a control may change the numbers by which it refutes."""
 _ROUNDING = 1e-6  # an exact statement leaves this over, and any number is a multiple of it
-_LONGEST = 600.0  # seconds that the process of the smoke may take
+Faults: TypeAlias = Callable[[Claim, Path | None], Iterator[str]]
+"""Yields what is missing of one item."""
 
 
-@dataclass(frozen=True)
-class Item:
-    """One requirement.
-
-    Attributes:
-        name: A word for it.
-        fault: What is missing and what to do; empty where it is met.
-    """
-
-    name: str
-    fault: str = ""
-
-    @property
-    def met(self) -> bool:
-        """Whether nothing is missing."""
-        return not self.fault
-
-
-def conform(folder: Path) -> tuple[str, list[Item]]:
-    """The name of the claim in a folder, and every item that it must have.
+def conform(folder: Path) -> tuple[str, dict[str, str]]:
+    """The name of the claim in a folder, and the fault of every item that it must have, empty where it is met.
 
     Raises:
         InputError: The folder has no ``claim.py``.
@@ -83,32 +47,24 @@ def conform(folder: Path) -> tuple[str, list[Item]]:
     try:
         claim = registry.load(name, folder)
     except IclError as error:
-        return name, [Item("loads", str(error))]
-    items = [Item("loads")]
-    for item, faults in STATIC.items():
-        items.append(Item(item, "; ".join(faults(claim, folder))))
-    items += smoke_items(name, folder)
-    for item, faults in RECORDED.items():
-        try:
-            items.append(Item(item, "; ".join(faults(claim, folder))))
-        except CellsMissing:
-            size = next((size for size in SIZES[1:] if size in claim.sizes), SIZES[1])
-            advice = (
-                _recording(name, folder, f" --size {size}") if item == "record" else "there is no record to examine"
-            )
-            items.append(Item(item, advice))
-        except IclError as error:
-            items.append(Item(item, str(error)))
-    if any(item.name == "record" and item.met for item in items):
+        return name, {"loads": str(error)}
+    items = {"loads": ""} | answers(STATIC, claim, folder) | smoke_items(name, folder)
+    items |= answers(RECORDED, claim, folder)
+    if not items["record"]:
         again = measured_again(claim, folder, random.SystemRandom().randrange(1 << 32))
-        items += [] if again is None else [Item("measured again", again)]
+        items |= {} if again is None else {"measured again": again}
     return name, items
 
 
-def _recording(name: str, folder: Path | None, options: str) -> str:
-    """The two commands that measure and record."""
-    place = f"{options} --claims {shlex.quote(str(folder))}" if folder else options
-    return f"icl run {name}{place}, then icl check {name}{place} --record"
+def answers(items: Mapping[str, Faults], claim: Claim, folder: Path | None) -> dict[str, str]:
+    """Map each item to its fault, or an empty text; a fault of the record is one of every item that it has."""
+    texts = {}
+    for item, faults in items.items():
+        try:
+            texts[item] = "; ".join(faults(claim, folder))
+        except IclError as error:
+            texts[item] = str(error)
+    return texts
 
 
 # What the files say.
@@ -142,7 +98,7 @@ def repeated_seeds(claim: Claim) -> set[Any]:
 
 def measurement_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     """A ``VERSION``, and at least one control that is an argument of ``measure``."""
-    tree = _tree(registry.measure_file(registry.file(claim.name, folder)))
+    tree = syntax_tree(registry.measure_file(registry.file(claim.name, folder)))
     assigned = {ast.unparse(target) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
     if "VERSION" not in assigned:
         yield "measure.py has no VERSION = 1, which counts up when the numbers are meant to move"
@@ -155,97 +111,7 @@ def measurement_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
             yield f"control {name}: measure has no argument {', '.join(sorted(unknown))}"
 
 
-def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """Theory and measurement share no code, as far as imports tell.
-
-    The side of ``claim.py`` imports nothing of :data:`SIMULATION`, that of ``measure.py`` nothing of :data:`THEORY`,
-    and no module of the author's own is on both. From ``claim.py`` the measurement may import names that are assigned
-    there, such as constants, and no function. A side is a file with the modules of its folder that it imports.
-    """
-    path = registry.file(claim.name, folder)
-    source = registry.measure_file(path)
-    alone = source == path  # a claim in one file: its measurement imports the simulation
-    sides = {"claim.py": _side(path), "measure.py": _side(source, without=None if alone else path)}
-    for side, forbidden in (("claim.py", () if path.name != "claim.py" else SIMULATION), ("measure.py", THEORY)):
-        for file, imported in sides[side].items():
-            for module in sorted(imported):
-                if any(module == name or module.startswith(f"{name}.") for name in forbidden):
-                    yield f"{file.name}, of the side of {side}, imports {module}"
-    if alone:
-        return
-    modules = [set().union(*side.values()) for side in sides.values()]
-    for module in sorted(modules[0] & modules[1]):
-        if module.partition(".")[0] in set(path.parts) - {"icllab"}:
-            yield f"{module} is imported by claim.py and by measure.py"
-    for file in sorted(set(sides["claim.py"]) & set(sides["measure.py"]) - {path}):
-        yield f"{file.name} is imported by claim.py and by measure.py"
-    functions = {node.name for node in _tree(path).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for file in sides["measure.py"]:
-        for module, names in _imports(file):
-            if _local(module, file) == path and (taken := sorted(functions.intersection(names or functions))):
-                yield f"{file.name} imports {', '.join(taken)} from claim.py"
-            if any(_local(f"{module.rstrip('.')}.{name}", file) == path for name in names):
-                yield f"{file.name} imports the whole of claim.py"
-    for file in {**sides["claim.py"], **sides["measure.py"]}:
-        for name in sorted(_evasions(file)):
-            yield f"{file.name} uses {name}, past which no import is seen"
-
-
-def _evasions(file: Path) -> set[str]:
-    """Names in a file by which code or numbers come in that no import statement shows."""
-    nodes = list(ast.walk(_tree(file)))
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    methods = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return EVASIONS & (names | {module.partition(".")[0] for module, _ in _imports(file)}) | _FILES & methods
-
-
-def _side(path: Path, without: Path | None = None) -> dict[Path, set[str]]:
-    """File -> modules that it imports, of a file and of those in its folder that it imports in turn."""
-    side: dict[Path, set[str]] = {}
-    waiting = [path]
-    while waiting:
-        file = waiting.pop()
-        if file in side or file == without:
-            continue
-        side[file] = set()
-        for module, names in _imports(file):
-            local = _local(module, file)
-            side[file] |= {module, *(f"{module}.{name}" for name in names)}
-            waiting += [local] if local else []
-            waiting += [inner for name in names if (inner := _local(f"{module.rstrip('.')}.{name}", file))]
-    return side
-
-
-def _imports(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every import of a file, wherever it stands: the module, relative ones with their dots, and the names.
-
-    ``icl.models`` after ``import icllab as icl`` is one too.
-    """
-    nodes = list(ast.walk(_tree(file)))
-    aliases = {
-        a.asname or a.name for node in nodes if isinstance(node, ast.Import) for a in node.names if a.name == "icllab"
-    }
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, ()) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield "." * node.level + (node.module or ""), tuple(alias.name for alias in node.names)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
-            yield "icllab", (node.attr,)
-
-
-def _local(module: str, file: Path) -> Path | None:
-    """The file beside ``file`` that a module's last part names; None where it is elsewhere."""
-    path = file.with_name(f"{module.rpartition('.')[2]}.py")
-    beside = module.startswith(".") or file.parent.name in module.split(".")
-    return path if beside and path.is_file() else None
-
-
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(source_text(path), str(path))
-
-
-STATIC: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
+STATIC: dict[str, Faults] = {
     "sentence": sentence_faults,
     "sizes": sizes_faults,
     "measurement": measurement_faults,
@@ -257,17 +123,16 @@ STATIC: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
 
 
 def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """Data of the claim's own VERSION, on which the check gives the recorded verdict, which is not ``fails``."""
-    size, verdict = records.judged(claim.name, folder=folder)
+    """Yield each way in which the record is stale, contradicts its data, or states another claim."""
+    evidence = evidence_of(claim.name, folder=folder)
+    size, verdict = evidence.size, evidence.verdicts[None]
     entry = records.read(claim.name, folder)[size]
-    outcome = verdict.outcome.value
     if entry["measure"] != claim.version:
         yield f"the data of {size} are of VERSION {entry['measure']}, measure.py has {claim.version}: record them again"
-    if outcome == "fails":
+    if verdict.outcome == "fails":
         yield f"the check says fails on the data of {size}: the sentence is not what was measured"
-    outcomes = {finding.id: finding.outcome.value for finding in verdict.findings}
-    if {finding["id"]: finding["outcome"] for finding in entry["findings"]} != outcomes:
-        yield f"the check says {outcome} on the data of {size}, the record {entry['verdict']} or other findings"
+    if contradictions := list(evidence.contradictions()):
+        yield f"{contradictions[0]}{f' and {more} more' if (more := len(contradictions) - 1) else ''}"
     if not any(finding.about == "claim" for finding in verdict.findings):
         yield "the check has no finding"
     stated = records.statement(claim.name, folder)
@@ -283,23 +148,22 @@ def record_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
 
 
 def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """Under every control the check says ``fails``, and the recorded control is the one that the claim names."""
-    size, verdict = records.judged(claim.name, folder=folder)
-    entries = records.read(claim.name, folder)[size]["controls"]
+    """Yield each control under which the check does not say ``fails``, or whose record has other arguments."""
+    evidence = evidence_of(claim.name, folder=folder)
+    entries = records.read(claim.name, folder)[evidence.size]["controls"]
     for name, control in claim.controls.items():
-        command = _recording(claim.name, folder, f" --size {size} --control {name}")
-        entry = entries.get(name)
-        if entry is None:
-            yield f"control {name} is not recorded: {command}"
-        elif (control.simulated or control.axes) and entry.get("definition") != records.definition(control):
-            yield f"control {name} was recorded with other arguments: {command}"
-        elif (outcome := records.judged(claim.name, None, name, folder)[1].outcome.value) != "fails":
+        command = records.recording(claim.name, evidence.size, folder, name)
+        if name not in entries or name not in evidence.verdicts:
+            yield f"control {name} is {records.NOT_RECORDED}; {command}"
+        elif control.measured and entries[name].get("definition") != records.definition(control):
+            yield f"control {name} was recorded with other arguments; {command}"
+        elif (outcome := evidence.verdicts[name].outcome) != "fails":
             yield f"control {name}: the check must say fails, it says {outcome}"
         elif control.simulated:
-            from icllab.lab.results import judge, predicted
+            from icllab.lab.judging import judge, predicted
 
-            data = records.data(claim.name, size, name, folder)
-            for fault in _straw(verdict, judge(claim, predicted(claim, data)), axes=bool(control.axes)):
+            under = judge(claim, predicted(claim, evidence.datasets[name]))
+            for fault in _straw(evidence.verdicts[None], under, axes=bool(control.axes)):
                 yield f"control {name}: {fault}"
 
 
@@ -315,24 +179,13 @@ def _straw(verdict: "Verdict", under: "Verdict", *, axes: bool) -> Iterator[str]
         yield f"what is predicted of {', '.join(sorted(moved))} moves with the measured data: a theory knows none"
 
 
-def unfalsified(claim: Claim, folder: Path | None) -> set[str]:
-    """The findings that no recorded control falsifies."""
-    _, verdict = records.judged(claim.name, folder=folder)
-    entries = records.read(claim.name, folder)
-    names = {finding.name for finding in verdict.findings if finding.about == "claim"}
-    for name in claim.controls:
-        if any(name in entry.get("controls", {}) for entry in entries.values()):
-            _, under = records.judged(claim.name, None, name, folder)
-            names -= {finding.name for finding in under.findings if finding.outcome.value == "fails"}
-    return names
-
-
 def falsification_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """Every finding fails under a control: one that cannot fail says nothing."""
-    if names := unfalsified(claim, folder):
+    """Yield findings that fail under no control, and tolerances above the prediction itself."""
+    evidence = evidence_of(claim.name, folder=folder)
+    if names := unfalsified(evidence.findings):
         yield f"no control falsifies {', '.join(sorted(names))}: add a world in which it is false"
     sides: dict[str, list[tuple[float, float]]] = {}
-    for finding in records.judged(claim.name, folder=folder)[1].findings:
+    for finding in evidence.verdicts[None].findings:
         two_sided = finding.about == "claim" and not re.search(" [<>] ", finding.what)
         if two_sided and abs(finding.measured - finding.predicted) <= finding.tolerance:
             sides.setdefault(finding.name, []).append((finding.tolerance, abs(finding.predicted)))
@@ -342,15 +195,15 @@ def falsification_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
 
 
 def figure_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """The figure is a pure function of the recorded results."""
+    """Yield each way in which the figure is not a pure function of the recorded results."""
     dataset = records.predicted_data(claim.name, None, None, folder)
     yield from impurities(claim, dataset)
 
 
 def impurities(claim: Claim, dataset: "xr.Dataset") -> Iterator[str]:
-    """In what the figure of a Dataset is not a function of it."""
+    """Yield each way in which the figure is not a pure function of the Dataset."""
     from icllab.figures import png_bytes
-    from icllab.lab.results import picture
+    from icllab.lab.drawing import picture
 
     before = dataset.copy(deep=True)
     try:
@@ -364,7 +217,7 @@ def impurities(claim: Claim, dataset: "xr.Dataset") -> Iterator[str]:
         yield "the figure changes the results"
 
 
-RECORDED: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
+RECORDED: dict[str, Faults] = {
     "record": record_faults,
     "controls fail": control_faults,
     "findings can fail": falsification_faults,
@@ -372,129 +225,15 @@ RECORDED: dict[str, Callable[[Claim, Path | None], Iterator[str]]] = {
 }
 
 
-# What a cell of the record measures again.
-
-
-@dataclass(frozen=True)
-class _TwoSeeds(Basis):
-    """A record at two random seeds: numbers of a seed are those that it measures beside a hundred others."""
-
-    key: int = 0
-
-    def misplaced(self, worlds: Mapping[str | None, "xr.Dataset"]) -> Iterator[str]:
-        yield from ()  # the item of the record compares all seeds
-
-    def grids(self, control: str | None) -> list[Grid]:
-        grid = super().grids(control)[0]
-        seeds = random.Random(self.key).sample(grid.traced[SEED], min(2, len(grid.traced[SEED])))
-        return [replace(grid, traced={**grid.traced, SEED: tuple(seeds)})]
-
-    def measured(self, control: str | None = None) -> "tuple[xr.Dataset, list[str]]":
-        dataset, notes = super().measured(control)
-        names = [name for name, values in dataset.data_vars.items() if SEED in values.dims]
-        return dataset[names].sel({SEED: sorted(self.grids(control)[0].traced[SEED])}), notes
-
-
 def measured_again(claim: Claim, folder: Path, key: int) -> str | None:
     """Differences of a random cell of the smallest judged size; None if it takes too long by the record."""
-    from icllab.lab.rerun import rerun
-
     size = next(size for size in SIZES[1:] if size in records.groups(claim.name, folder))
     grid, seconds = claim.at(size).grid(size), records.read(claim.name, folder)[size]["seconds"]
     if seconds > AGAIN * len(grid):
         return None
     seeds = claim.reduce is None and any(SEED in v.dims for v in records.data(claim.name, size, None, folder).values())
-    place = (claim.name, size, None, str(folder))
     try:
-        differs = rerun(_TwoSeeds(*place, key) if seeds else Basis(*place), 1e-6, key).differs
+        differs = rerun(Evidence(claim.name, size, None, str(folder)), 1e-6, key, two_seeds=seeds).differs
     except IclError as error:
         return str(error)
     return "; ".join(differs)
-
-
-# What the smoke does.
-
-
-def smoke_items(name: str, folder: Path) -> list[Item]:
-    """CPU time, connections and golden numbers of a run at ``smoke``, in a process of its own."""
-    command = [sys.executable, "-m", "icllab.lab.conformance", name, str(folder)]
-    settings = {"JAX_ENABLE_COMPILATION_CACHE": "false", "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
-    try:
-        process = subprocess.run(
-            command, capture_output=True, text=True, timeout=_LONGEST, env={**os.environ, **settings}
-        )
-    except subprocess.TimeoutExpired:
-        return [Item("smoke", f"expected {CPU_SECONDS:g} CPU seconds, it took over {_LONGEST:g} s")]
-    try:
-        answer = parse_json(process.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        line = (process.stderr.strip().splitlines() or ["nothing"])[-1]
-        return [Item("smoke", f"its process ended with {process.returncode} and said {line[:200]}")]
-    seconds, addresses = answer["seconds"], answer["addresses"]
-    fault = answer["fault"] and f"it raised {answer['fault']}"
-    slow = f"expected at most {CPU_SECONDS:g} CPU seconds, got {seconds:.1f}: make smoke smaller"
-    moved = (
-        "; ".join(answer["changes"])
-        if answer["changes"] is not None
-        else _recording(name, folder, f" --size {SIZES[0]}")
-    )
-    return [
-        Item("smoke", fault or slow * (seconds > CPU_SECONDS)),
-        Item("no network", f"it tried to reach {', '.join(addresses)}" if addresses else ""),
-        Item("golden numbers", "there is no run to compare" if fault else moved),
-    ]
-
-
-def _smoke(name: str, folder: str) -> dict[str, Any]:
-    """Run a claim at ``smoke`` with its theory, check and figure; no connection is made."""
-    import jax  # noqa: F401  what importing it costs is not the claim's
-
-    from icllab.figures import png_bytes
-    from icllab.lab.job import Request
-    from icllab.lab.results import picture
-    from icllab.lab.run import collect, compute, read
-    from icllab.training import compile_quickly
-
-    compile_quickly()
-    addresses = _refuse_connections()
-    fault, changes, before = "", None, _cpu_seconds()
-    with tempfile.TemporaryDirectory() as out:
-        request = Request(name, SIZES[0], out=out, claims=folder)
-        try:
-            compute(request, progress=lambda *_: None)
-            claim, (dataset, _) = request.claim(), collect(request)
-            seconds = _cpu_seconds() - before
-            assert claim.check is not None  # the registry has set it
-            list(claim.check(dataset))
-            png_bytes(picture(claim, dataset))
-            if SIZES[0] in records.groups(name, folder):
-                measured = records.reduced(claim, read(request, theory=False)[0])
-                changes = records.differences(records.data(name, SIZES[0], None, folder), measured)
-        except Exception as error:  # whatever a claim raises
-            seconds, fault = _cpu_seconds() - before, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    return {"seconds": seconds, "addresses": sorted(set(addresses)), "fault": fault, "changes": changes}
-
-
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def _refuse_connections() -> list[str]:
-    """Refuse every connection of a socket but to a file, loopback too; the list gets the addresses."""
-    addresses: list[str] = []
-
-    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"):
-            address = arguments[0] if event.startswith("socket.get") else arguments[1]
-            if isinstance(address, str | bytes) and not event.startswith("socket.get"):
-                return  # of a Unix socket
-            addresses.append(str(address))
-            raise PermissionError(f"icl conform: expected no connection, got one to {address}")
-
-    sys.addaudithook(refuse)
-    return addresses
-
-
-if __name__ == "__main__":
-    print(json.dumps(_smoke(*sys.argv[1:3])), flush=True)

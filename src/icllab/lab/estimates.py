@@ -1,4 +1,4 @@
-r"""Numbers with their standard errors, over named axes.
+r"""Estimates: arrays of numbers with standard errors, over named axes.
 
 .. math:: \hat m = \frac1n\sum_i x_i, \qquad \mathrm{SE}^2 = \frac{1}{n(n-1)}\sum_i(x_i - \hat m)^2
 
@@ -163,7 +163,7 @@ def geometric_mean(samples: xr.DataArray, over: str = "seed") -> Estimate:
 
 
 def limit(finite: Estimate, along: str = "dim", *, order: int) -> Estimate:
-    """What a finite-size estimate tends to, :func:`icllab.core.statistics.extrapolate` along an axis of sizes."""
+    """Limit of a finite-size estimate, by :func:`icllab.core.statistics.extrapolate` along an axis of sizes."""
     axes = [str(name) for name in finite.value.dims if name != along]
     like = finite.value.isel({along: 0}, drop=True).transpose(*axes)
     values, errors = (part.transpose(*axes, along).to_numpy() for part in (finite.value, finite.error))
@@ -206,10 +206,10 @@ def _joined(value: xr.DataArray, one: _Part, another: _Part) -> Estimate:
 
 
 def _skewness(cubes: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
-    """A third cumulant over the cube of the error; 0 where there is no error."""
+    """A third cumulant over the cube of the error; 0 where the error is 0."""
     return xr.where(error > 0, cubes / (error**3).where(error > 0, 1.0), 0.0)
 
 
 def _satterthwaite(squares: xr.DataArray, fourths: xr.DataArray) -> xr.DataArray:
-    """Degrees of freedom; infinite where there is no error of samples."""
+    """Degrees of freedom; infinite where samples add nothing to the error."""
     return xr.where(fourths > 0, squares**2 / fourths.where(fourths > 0, 1.0), np.inf)

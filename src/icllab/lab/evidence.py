@@ -1,25 +1,31 @@
-"""What a certificate's verdict rests on: findings, controls, design and measurement, as plain values."""
+"""The evidence for a claim: the data of its record, or results on this machine, and the verdicts on them."""
 
+import contextlib
+import dataclasses
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from icllab.core.grid import canonical
+from icllab.core.errors import CellsMissing, expected
+from icllab.core.grid import Coordinates, Grid, canonical, spelled
 from icllab.core.spelling import strict
-from icllab.lab import records
-from icllab.lab.basis import Basis
-from icllab.lab.claim import Claim, completed
+from icllab.lab import records, registry
+from icllab.lab.checks import Verdict
+from icllab.lab.claim import SIZES, Claim
+from icllab.lab.job import Request, stored_request
 from icllab.lab.outcomes import Outcome
-from icllab.lab.placement import SEED
+from icllab.lab.placement import SEED, Placement
+from icllab.lab.run import read
 
 if TYPE_CHECKING:
     import xarray as xr
 
 NUMBERS = ("predicted", "measured", "standard_error", "tolerance")
-NO_DATA = "the record keeps these numbers and not the data that they were computed from: nobody can compute them again"
 _CORES = re.compile(r"(\d+) cores? of")
-Table = dict[str, dict[str, Any]]
+Table: TypeAlias = dict[str, dict[str, Any]]
 Place: TypeAlias = tuple[str, ...]
 """Names on the way to a leaf of a certificate."""
 ABSENT = object()
@@ -27,83 +33,230 @@ ABSENT = object()
 
 @dataclass(frozen=True)
 class Evidence:
-    """Sections of a certificate.
+    """The data of a claim at one size, and of its controls, with the verdicts on them.
+
+    Data are read, and judged by the check as it is now, when they are first asked for.
 
     Attributes:
-        verdict: Outcome of the claim.
-        notes: What a reader of the verdict should know.
-        findings: Identifier -> number, error, tolerance, outcome, and the controls that falsify it.
-        controls: Name -> meaning, verdict, and the findings that fail under it.
-        design: What was varied, what was fixed, and what is random.
-        measurement: Where and when it was measured, and what it cost, as whoever measured it states.
-        data: Name of data -> digest.
-        faults: In what the record contradicts its own data, or the data the size that it names.
+        name: ``subject/finding``.
+        size: A size that is judged.
+        out: Where the results are kept; None: the claim's record.
+        folder: A folder with the user's claims.
     """
 
-    verdict: str
-    notes: list[str]
-    findings: Table
-    controls: Table
-    design: dict[str, Any]
-    measurement: dict[str, Any]
-    data: dict[str, str]
-    faults: list[str]
+    name: str
+    size: str
+    out: str | None = None
+    folder: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """``record`` or ``results``."""
+        return "record" if self.out is None else "results"
+
+    @functools.cached_property
+    def claim(self) -> Claim:
+        """The claim, under no control."""
+        return registry.load(self.name, self.folder)
+
+    def _read(self, control: str | None) -> "tuple[xr.Dataset, list[str]]":
+        if self.out is None:
+            return records.data(self.name, self.size, control, self.folder), []
+        request = stored_request(self.name, self.size, out=self.out, control=control, claims=self.folder)
+        return read(request, theory=False)
+
+    @functools.cached_property
+    def _measured(self) -> "dict[str | None, tuple[xr.Dataset, list[str]]]":
+        measured: dict[str | None, tuple[xr.Dataset, list[str]]] = {None: self._read(None)}
+        for name, control in self.claim.controls.items():
+            with contextlib.suppress(CellsMissing):
+                measured |= {name: self._read(name)} if control.measured else {}
+        return measured
+
+    @property
+    def datasets(self) -> "dict[str | None, xr.Dataset]":
+        """Measurements, without theory: of the claim, None, and of each control that has data of its own."""
+        return {name: dataset for name, (dataset, _) in self._measured.items()}
+
+    @functools.cached_property
+    def verdicts(self) -> dict[str | None, Verdict]:
+        """Verdicts of the claim, None, and of each control whose data are there; a formula has those of the claim."""
+        from icllab.lab.judging import judge
+
+        names = [name for name, control in self.claim.controls.items() if name in self.datasets or not control.measured]
+        return {name: judge(self._world(name), self.predicted(name)) for name in (None, *names)}
+
+    def predicted(self, control: str | None = None) -> "xr.Dataset":
+        """The data with the theory, as a figure shows them."""
+        from icllab.lab.judging import predicted
+
+        return predicted(self._world(control), self.datasets.get(control, self.datasets[None]))
+
+    def _world(self, control: str | None) -> Claim:
+        return self.claim.at(self.size).under(control)
+
+    @property
+    def version(self) -> int:
+        """The version of the claim's measure that the data state."""
+        return records.configuration(self.datasets[None])["version"]
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the data for a reader of the verdict."""
+        notes, now = self._measured[None][1], self.claim.version
+        if self.version == now or any(note.startswith("stale") for note in notes):
+            return notes
+        return [*notes, f"stale: measured by version {self.version} of the claim's measure, which is {now} now"]
+
+    @functools.cached_property
+    def controls(self) -> Table:
+        """Name -> meaning of a control, its verdict or None, and the findings that fail under it."""
+        table: Table = {}
+        for name, control in self.claim.controls.items():
+            under = self.verdicts.get(name)
+            failing = [finding.id for finding in under.findings if finding.outcome is Outcome.FAILS] if under else []
+            table[name] = {"meaning": control.meaning, "simulated": control.simulated}
+            table[name] |= {"verdict": under.outcome.value if under else None, "falsifies": failing}
+        return table
+
+    @functools.cached_property
+    def findings(self) -> Table:
+        """Identifier -> numbers and outcome of a finding, and the controls that falsify it."""
+        table: Table = {}
+        for finding in self.verdicts[None].findings:
+            numbers = {name: float(getattr(finding, name)) for name in NUMBERS}
+            by = [name for name in self.controls if self._falsifies(name, finding.id)]
+            table[finding.id] = {"what": finding.what, **numbers, "outcome": finding.outcome.value}
+            table[finding.id] |= {"about": finding.about, "advice": finding.advice, "falsified_by": by}
+        return table
+
+    def _falsifies(self, control: str, id: str) -> bool:
+        """True if a finding fails under a control, by its name if the control has other coordinates."""
+        failing = self.controls[control]["falsifies"]
+        if control in self.verdicts and id in {finding.id for finding in self.verdicts[control].findings}:
+            return id in failing
+        return name_of(id) in map(name_of, failing)
+
+    def design(self) -> dict[str, Any]:
+        """Axes, fixed values, precision, key and seeds of the measurement."""
+        dataset = self.datasets[None]
+        configuration = records.configuration(dataset)
+        swept = [str(axis) for axis in dataset.dims if axis not in (*self.claim.outputs, SEED)]
+        names = ("fixed", "precision", "key", "generator", "matmul_precision")
+        return {
+            "axes": {axis: [canonical(value) for value in dataset[axis].values] for axis in swept},
+            **{name: configuration[name] for name in names},
+            "seeds": dataset[SEED].values.tolist() if SEED in dataset.dims else [],
+            "measure": self.version,
+        }
+
+    def measurement(self) -> dict[str, Any]:
+        """Machine, date, versions and cost of the measurement, as the data state them."""
+        attributes = {name: records.phrase(str(value)) for name, value in self.datasets[None].attrs.items()}
+        machines = {name: records.phrase(str(part.attrs["machine"])) for name, part in self.datasets.items()}
+        seconds = {name: self._seconds(name) for name in self.datasets}
+        cores = {name: max(map(int, _CORES.findall(text)), default=0) for name, text in machines.items()}
+        core_hours = sum(seconds[name] * cores[name] for name in seconds) / 3600
+        commit = attributes["git_commit"]
+        return {
+            "commit": commit,
+            "working_tree": "unknown" if not commit else "changed" if "+changes" in commit else "clean",
+            "package": attributes["package_version"],
+            "jax": attributes["jax_version"],
+            "machine": f"{attributes['device']}, {attributes['machine']}",
+            "created": attributes["created"],
+            "seconds": {records.group(self.size, name): value for name, value in seconds.items()},
+            "hours": float(f"{sum(seconds.values()) / 3600:.3g}"),
+            "core_hours_at_most": float(f"{core_hours:.3g}") if all(cores.values()) else None,
+        }
+
+    def _seconds(self, control: str | None) -> float:
+        if self.out is not None:
+            return round(float(self.datasets[control].attrs["seconds"]), 1)
+        entry = records.read(self.name, self.folder)[self.size]  # a record states seconds beside the data
+        return float((entry["controls"][control] if control else entry)["seconds"])
+
+    def digests(self) -> dict[str, str]:
+        """Map each name of data to their digest."""
+        return {records.group(self.size, name): records.data_digest(part) for name, part in self.datasets.items()}
+
+    def faults(self) -> list[str]:
+        """Lines on a record whose data are not of its size, or whose ``record.json`` contradicts them."""
+        return [] if self.out is not None else [*self.misplaced(), *self.contradictions()]
+
+    def misplaced(self) -> Iterator[str]:
+        """Yield each way in which the cells of a record differ from the size."""
+        for control, dataset in self.datasets.items() if self.out is None else ():
+            for text in records.size_faults(self.claim, self.size, control, dataset):
+                yield f"these cells are not of the size {records.group(self.size, control)}: {text}"
+
+    def contradictions(self) -> Iterator[str]:
+        """Yield each difference between the entry of a ``record.json`` and the judgement of its data."""
+        entry, kept = records.read(self.name, self.folder)[self.size], ("what", *NUMBERS, "outcome", "about")
+        stated = {
+            "verdict": entry["verdict"],
+            "findings": {row["id"]: {"about": "claim", **row} for row in entry["findings"]},
+            "controls": {name: [row["verdict"], row["fails"]] for name, row in entry["controls"].items()},
+        }
+        right = {
+            "verdict": self.verdicts[None].outcome.value,
+            "findings": {id: {"id": id, **{name: row[name] for name in kept}} for id, row in self.findings.items()},
+            "controls": {name: [c["verdict"], c["falsifies"]] for name, c in self.controls.items() if c["verdict"]},
+        }
+        yield from (f"record.json contradicts its data: {worded(*change)}" for change in differences(stated, right))
+
+    def request(self, control: str | None) -> Request:
+        """The request that measures a cell of the data as it was: the same fixed numbers, the same precision."""
+        configuration = records.configuration(self.datasets[control])
+        fixed = {name: (value,) for name, value in configuration["fixed"].items()}
+        placement, products = Placement(precision=configuration["precision"]), configuration["matmul_precision"]
+        request = Request(self.name, self.size, fixed, claims=self.folder, placement=placement)
+        return dataclasses.replace(request, control=control, matmul_precision=products)
+
+    def grids(self, control: str | None) -> list[Grid]:
+        """The grids that were requested; those of a record's size."""
+        from icllab.lab.results import Store
+
+        if self.out is None:
+            return [self._world(control).grid(self.size)]
+        root = Request(self.name, self.size, out=self.out, control=control, claims=self.folder).root
+        return Store.existing(root).requests()
+
+    def cells(self, control: str | None = None) -> list[Coordinates]:
+        """Every cell of the grids once."""
+        cells = {spelled(cell): cell for grid in self.grids(control) for cell in grid.cells()}
+        return list(cells.values())
 
 
-def from_data(basis: Basis) -> Evidence:
-    """Data of a record, or results, judged by the claim's check as it is now, and by those of its controls."""
-    claim, (dataset, notes) = basis.claim, basis.measured()
-    version = records.configuration(dataset).get("version", 1)  # results of version 0.2 state none
-    if version != claim.version and not any(note.startswith("stale") for note in notes):
-        notes = [*notes, f"stale: measured by version {version} of the claim's measure, which is {claim.version} now"]
-    verdict, parts = basis.judged(None, dataset), basis.worlds()
-    controls: Table = {}
-    elements: dict[str, set[str]] = {}
-    for name, control in claim.controls.items():
-        controls[name] = {"meaning": control.meaning, "simulated": control.simulated, "verdict": None, "falsifies": []}
-        if name in parts or not (control.simulated or control.axes):
-            under = basis.judged(name, parts.get(name, dataset))
-            failing = [finding.id for finding in under.findings if finding.outcome is Outcome.FAILS]
-            controls[name] |= {"verdict": under.outcome.value, "falsifies": failing}
-            elements[name] = {finding.id for finding in under.findings}
-    findings = _table(verdict.as_dict()["findings"], controls, elements)
-    labels = {name: records.group(basis.size, name) for name in parts}
-    attributes = {name: records.phrase(str(value)) for name, value in dataset.attrs.items()}
-    seconds = {labels[name]: basis.seconds(name, part) for name, part in parts.items()}
-    machines = {labels[name]: records.phrase(str(part.attrs["machine"])) for name, part in parts.items()}
-    origin = [attributes[name] for name in ("git_commit", "package_version", "jax_version", "created")]
-    machine = f"{attributes['device']}, {attributes['machine']}"
-    return Evidence(
-        verdict.outcome.value,
-        notes,
-        findings,
-        controls,
-        _design(claim, dataset) | {"measure": version},
-        _measurement(origin, machine, seconds, machines),
-        {labels[name]: records.data_digest(part) for name, part in parts.items()},
-        [
-            *basis.misplaced(parts),
-            *_contradictions(basis, verdict.outcome.value, findings, controls),
-        ],
-    )
+def evidence_of(
+    claim: str, size: str | None = None, *, out: str | Path | None = None, folder: str | Path | None = None
+) -> Evidence:
+    """The data of a claim's record; or the results under ``out``. The largest size, unless one is named.
+
+    Raises:
+        InputError: The size gets no verdict.
+        CellsMissing: There are no such data.
+    """
+    registry.load(claim, folder)
+    folder = None if folder is None else str(Path(folder).resolve())
+    if out is not None:
+        size = stored_request(claim, size, out=str(out), claims=folder).size
+    else:
+        size = records.recorded_size(claim, size, None, folder)
+    if size == SIZES[0]:
+        raise expected("size", "a size with a verdict", size, f"`icl run {claim} --size small` measures it")
+    return Evidence(claim, size, None if out is None else str(out), folder)
 
 
-def _contradictions(basis: Basis, verdict: str, findings: Table, controls: Table) -> Iterator[str]:
-    """Yield each difference between ``record.json`` and the judgement of its data."""
-    if basis.out is not None:
-        return
-    entry, known = records.read(basis.name, basis.folder)[basis.size], ("advice", "falsified_by")
-    stated = {
-        "verdict": entry["verdict"],
-        "findings": {row["id"]: {"about": "claim", **row} for row in entry["findings"]},
-        "controls": {name: [row["verdict"], row["fails"]] for name, row in entry["controls"].items()},
-    }
-    right = {
-        "verdict": verdict,
-        "findings": {id: {"id": id, **{n: row[n] for n in row if n not in known}} for id, row in findings.items()},
-        "controls": {n: [row["verdict"], row["falsifies"]] for n, row in controls.items() if row["verdict"]},
-    }
-    yield from (f"record.json contradicts its data: {worded(*change)}" for change in differences(stated, right))
+def name_of(id: str) -> str:
+    """The name of a finding, without its coordinates."""
+    return id.partition("[")[0]
+
+
+def unfalsified(findings: Table) -> set[str]:
+    """Names of the findings about the claim that no control falsifies."""
+    falsified = {id: bool(row["falsified_by"]) for id, row in findings.items() if row["about"] == "claim"}
+    return set(map(name_of, falsified)) - {name_of(id) for id, by in falsified.items() if by}
 
 
 def differences(stated: Any, computed: Any, at: Place = ()) -> Iterator[tuple[Place, Any, Any]]:
@@ -136,92 +289,3 @@ def worded(at: Place, stated: Any, computed: Any) -> str:
 def _short(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 70 else f"{text[:67]}..."
-
-
-def from_entry(basis: Basis) -> Evidence:
-    """The numbers that a record states where it keeps no data."""
-    claim, entry = basis.claim, records.read(basis.name, basis.folder)[basis.size]
-    controls = {name: {"meaning": c.meaning, "simulated": c.simulated} for name, c in claim.controls.items()}
-    for name, control in controls.items():
-        under = entry["controls"].get(name, {})
-        control |= {"verdict": under.get("verdict"), "falsifies": under.get("fails", [])}
-    world, grid = claim.at(basis.size), claim.at(basis.size).grid(basis.size)
-    axes = {**grid.static, **grid.traced}
-    swept = {axis: list(values) for axis, values in axes.items() if axis not in (*claim.outputs, SEED)}
-    design = {
-        "axes": swept,
-        "fixed": dict(world.fixed),
-        "precision": claim.precision,
-        "key": claim.key,
-        **{name: completed(entry)[name] for name in ("generator", "matmul_precision")},
-        "seeds": list(axes.get(SEED, ())),
-        "measure": entry["measure"],
-    }
-    ids = {row["id"] for row in entry["findings"]}
-    elements = {name: ids for name, control in claim.controls.items() if not control.axes}
-    seconds, machine = {basis.size: float(entry["seconds"])}, records.phrase(entry["machine"])
-    origin = [records.phrase(entry[name]) for name in ("commit", "package", "jax", "created")]
-    return Evidence(
-        entry["verdict"],
-        [NO_DATA],
-        _table(entry["findings"], controls, elements),
-        controls,
-        design,
-        _measurement(origin, machine, seconds, {basis.size: machine}),
-        {},
-        [],
-    )
-
-
-def _table(
-    rows: Iterable[Mapping[str, Any]], controls: Mapping[str, Mapping[str, Any]], elements: Mapping[str, set[str]]
-) -> Table:
-    """Findings by identifier, with the controls that falsify each.
-
-    A control may have other coordinates, where a finding has no element of the same identifier: then by its name.
-    """
-    table: Table = {}
-    for row in rows:
-        known = {name: row["id"] in elements.get(name, ()) for name in controls}
-        fails = {n: c["falsifies"] if known[n] else map(name_of, c["falsifies"]) for n, c in controls.items()}
-        by = [name for name, ids in fails.items() if (row["id"] if known[name] else name_of(row["id"])) in ids]
-        texts = {"about": row.get("about", "claim"), "advice": row.get("advice", ""), "falsified_by": by}
-        numbers = {name: float(row[name]) for name in NUMBERS}
-        table[row["id"]] = {"what": row["what"], **numbers, "outcome": row["outcome"], **texts}
-    return table
-
-
-def name_of(id: str) -> str:
-    """The name of a finding, without its coordinates."""
-    return id.partition("[")[0]
-
-
-def _design(claim: Claim, dataset: "xr.Dataset") -> dict[str, Any]:
-    configuration = records.configuration(dataset)
-    swept = [str(axis) for axis in dataset.dims if axis not in (*claim.outputs, SEED)]
-    return {
-        "axes": {axis: [canonical(value) for value in dataset[axis].values] for axis in swept},
-        "fixed": configuration["fixed"],
-        "precision": configuration["precision"],
-        **{name: configuration[name] for name in ("key", "generator", "matmul_precision")},
-        "seeds": dataset[SEED].values.tolist() if SEED in dataset.dims else [],
-    }
-
-
-def _measurement(
-    origin: Sequence[str], machine: str, seconds: Mapping[str, float], machines: Mapping[str, str]
-) -> dict[str, Any]:
-    commit, package, jax, created = origin
-    cores = {name: max(map(int, _CORES.findall(text)), default=0) for name, text in machines.items()}
-    core_hours = sum(seconds[name] * cores[name] for name in seconds) / 3600
-    return {
-        "commit": commit,
-        "working_tree": "unknown" if not commit else "changed" if "+changes" in commit else "clean",
-        "package": package,
-        "jax": jax,
-        "machine": machine,
-        "created": created,
-        "seconds": dict(seconds),
-        "hours": float(f"{sum(seconds.values()) / 3600:.3g}"),
-        "core_hours_at_most": float(f"{core_hours:.3g}") if all(cores.values()) else None,
-    }

@@ -49,7 +49,7 @@ def table(dataset: "xr.Dataset") -> "pd.DataFrame":
 
 
 def tree(dataset: "xr.Dataset") -> "xr.DataTree":
-    """A Dataset as a DataTree with the groups of ArviZ; its attributes are those of the root.
+    """A Dataset as a DataTree with the groups of ArviZ; the root has its attributes.
 
     For chains of a sampler, ``posterior`` has the draws, over ``chain`` and ``draw``, and ``sample_stats`` the
     other quantities. For results of a claim, ``observed_data`` has the measurements, with their errors, and
@@ -84,7 +84,7 @@ def _plain(attributes: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _text(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    """Attributes as netCDF has them: what is neither text nor a number is JSON."""
+    """Attributes as netCDF has them: text and numbers stay, other values become JSON."""
     return {
         name: value if isinstance(value, str | int | float) and not isinstance(value, bool) else json.dumps(value)
         for name, value in _plain(attributes).items()
@@ -114,13 +114,13 @@ def _parquet(dataset: "xr.Dataset") -> bytes:
 
 
 def _netcdf(dataset: "xr.Dataset") -> bytes:
-    from icllab.lab.results import netcdf_bytes
+    from icllab.lab.netcdf import netcdf_bytes
 
     return netcdf_bytes(dataset.assign_attrs(_text(dataset.attrs)))
 
 
 def _arviz(dataset: "xr.Dataset") -> bytes:
-    from icllab.lab.results import netcdf_refusals
+    from icllab.lab.netcdf import netcdf_refusals
 
     target, attributes = io.BytesIO(), _text(dataset.attrs)
     with netcdf_refusals(dataset.assign_attrs(attributes)):
@@ -182,7 +182,7 @@ def export(
         raise expected("to", "a file", f"the directory {to}")
     if to.exists() and not force:
         raise InputError(
-            f"{to}: expected a file that is not there yet, got one that is; `--force` (force=True) replaces it"
+            f"{to}: expected the name of a new file, got an existing one; `--force` (force=True) replaces it"
         )
     if isinstance(results, str | Path):
         from icllab.lab.api import locate

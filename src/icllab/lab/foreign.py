@@ -18,7 +18,7 @@ import numpy as np
 
 from icllab.core.errors import InputError
 from icllab.core.files import disk_faults, parse_json
-from icllab.lab.results import payload
+from icllab.lab.netcdf import payload
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -68,7 +68,7 @@ def _child_output(path: Path, group: str | None) -> bytes:
 
 
 def _dataset(path: Path, answer: bytes) -> "xr.Dataset":
-    """The Dataset of an answer, nothing of which is trusted."""
+    """The Dataset in an answer, whose every part is checked."""
     import xarray as xr
 
     try:

@@ -66,7 +66,7 @@ class UnfitWorker(EnvironmentFault):
 
 @dataclass(frozen=True)
 class Request:
-    """What one run or one reading asks for; plain values only, so that a worker can be told of it.
+    """A request for a run, or for its results, as plain values that a worker can receive.
 
     Attributes:
         name: ``subject/finding``.
@@ -219,7 +219,7 @@ def measure(job: Job) -> bytes:
         UnfitWorker: This process has other versions than the run.
         CellFault: The claim's ``measure`` raised.
     """
-    from icllab.lab.results import to_bytes
+    from icllab.lab.netcdf import to_bytes
 
     versions = provenance.versions()
     if versions != job.versions:

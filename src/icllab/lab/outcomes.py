@@ -4,13 +4,11 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from icllab.lab.claim import SIZES
-
 NO_VERDICT = "smoke is a regression test without a verdict; `--size small` is the first that is judged"
 
 
 class Outcome(StrEnum):
-    """Of a finding, or of a whole claim; with the exit status of the command line."""
+    """Outcome of a finding or of a whole claim, with the exit status of the command line."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -32,7 +30,7 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def counts(findings: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Numbers of findings that hold, and of conditions for a judgement that are met, of rows with outcome and about."""
+    """Count the findings that hold and the conditions that are met, in rows with ``outcome`` and ``about``."""
     table = {"findings": {"hold": 0, "of": 0}, "conditions": {"met": 0, "of": 0}}
     for row in findings:
         kind, good = ("conditions", "met") if row.get("about", "claim") != "claim" else ("findings", "hold")
@@ -45,13 +43,3 @@ def worded(numbers: Mapping[str, Mapping[str, int]]) -> str:
     """The :func:`counts` in words: ``14 of 14 findings hold; 7 of 7 conditions for judging are met``."""
     texts = {"findings": "{hold} of {of} findings hold", "conditions": "{met} of {of} conditions for judging are met"}
     return "; ".join(texts[kind].format(**n) for kind, n in numbers.items() if n["of"]) or "no findings"
-
-
-def kept_verdict(entry: Mapping[str, Any]) -> str | None:
-    """The verdict of a ``verdict.json``, by its findings and not by the word of the version that wrote it.
-
-    None at ``smoke``, which earlier versions judged, and where the file has no verdict.
-    """
-    if entry.get("size") == SIZES[0] or entry.get("verdict") not in list(Outcome):
-        return None
-    return worst(Outcome(row["outcome"]) for row in entry.get("findings", ())).value

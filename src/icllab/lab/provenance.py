@@ -1,4 +1,4 @@
-"""Where a result came from: versions, commit, device."""
+"""Versions, commit and device of a measurement."""
 
 import contextlib
 import functools
@@ -35,7 +35,7 @@ def commit(folder: Path = PACKAGE) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What must be the same wherever cells of one run are measured."""
+    """Versions that all workers of one run must share."""
     return {"icllab": icllab.__version__, "jax": _version("jax")}
 
 
@@ -59,7 +59,7 @@ def machine() -> dict[str, str]:
 
 
 def reset_memory() -> None:
-    """Begin :func:`memory` anew, with what this process has now; Linux's file for that may be closed to it."""
+    """Reset the peak of :func:`memory` to the present memory of this process, if Linux allows it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

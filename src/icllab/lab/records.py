@@ -1,4 +1,4 @@
-"""What the recorded runs of a claim found, and the data that their verdicts were given on.
+"""Recorded verdicts of a claim, and the data on which they were given.
 
 Beside a claim lie two files. ``record.json`` has what the claim says, and an entry for each size: the verdict and its
 findings, the command, the commit, the versions and the machine of the run, the version of ``measure.py``, a digest of
@@ -6,11 +6,9 @@ the data, and the verdict under every negative control. ``record.nc`` has the da
 (``small``, ``small@shuffled``), and ``smoke``, the golden numbers of the regression test.
 """
 
-import dataclasses
 import hashlib
-import io
 import json
-import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
-from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, read_object, write_atomically
-from icllab.core.grid import Grid, canonical
+from icllab.core.files import DamagedFile, difference, disk_faults, parse_json, read_object
+from icllab.core.grid import canonical
+from icllab.core.lazy import renamed
 from icllab.core.settings import GENERATOR
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab import registry, source_files, stated
@@ -31,47 +30,11 @@ if TYPE_CHECKING:
 
     from icllab.lab.checks import Finding, Verdict
 
-LARGEST = 300_000
-"""Bytes of the data of one size, or of one control, in a ``record.nc``."""
-SCALE = 1e-4
-STRICT = 1e-6
-SIGMAS = 3.0
-ROUNDING = 1e-10
-RHAT = 0.01
-_ERRORS = ("_error", "_mcse")
-_COUNTED = "_warnings"
-_UNLOCKED = {"locking": False}  # a reader needs no lock, and some disks refuse it
+UNLOCKED = {"locking": False}
+"""Options of a reader of netCDF, which needs no lock; some disks refuse it."""
 DIGITS = 6
 NOT_RECORDED = "not recorded"
 """What stands for a verdict whose data are not in the record."""
-_ORIGIN = {"commit": "git_commit", "created": "created", "package": "package_version", "jax": "jax_version"}
-_BOOK = {name: name for name in ("book", "book_commit")}
-"""Where the claim is from; results of version 0.3, when the library had the claims, do not state it."""
-_ROUNDING = {"jaxlib": "jaxlib_version", "numpy": "numpy_version", "processor": "processor"}
-"""What also decides how numbers are rounded; results of version 0.3 state none of it."""
-_ATTRIBUTES = (
-    *("claim", "sources", "configuration", "precision", "key", "names", "measure_digest"),
-    *(*_ORIGIN.values(), *_BOOK, *_ROUNDING.values(), "device", "machine"),
-)
-
-
-FEWER = (
-    "fewer values of an axis, or `Claim(reduce=...)`, a function of the Dataset that keeps what the check and "
-    "the figure need, make them fewer"
-)
-
-
-def size_note(claim: Claim, grid: Grid) -> str:
-    """A note if the data of a run over a grid will hardly fit a record; empty if they will, or the claim reduces them.
-
-    A number takes four bytes before compression. Axes of a quantity besides those of the grid are not counted.
-    """
-    names = [name if isinstance(name, str) else name.name for name in claim.quantities]
-    measured = [name for name in names if not name.endswith(("_theory", "_line"))]
-    numbers = len(measured) * sum(math.prod(map(len, grid.inside(cell).values())) for cell in grid.cells())
-    if claim.reduce is not None or 4 * numbers <= LARGEST:
-        return ""
-    return f"the run measures up to {numbers} numbers, {4 * numbers} bytes, and a record holds {LARGEST}; {FEWER}"
 
 
 def record_file(claim: Path) -> Path:
@@ -90,7 +53,7 @@ def read(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
 
 
 def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
-    """What ``record.json`` has: the sizes, and under ``claim`` what the claim says."""
+    """The content of ``record.json``: entries of sizes, and the statement of the claim under ``claim``."""
     path = record_file(registry.file(claim, folder))
     if not path.is_file():
         return {}
@@ -115,6 +78,31 @@ def groups(claim: str, folder: str | Path | None = None) -> list[str]:
         return list(file)
 
 
+def recorded_size(claim: str, size: str | None, control: str | None, folder: str | Path | None) -> str:
+    """The size, if its data are in the claim's record; for None the largest size that has data.
+
+    Raises:
+        CellsMissing: The record has no such data.
+    """
+    stated = list(read(claim, folder))
+    present = stated if registry.is_foreign(claim, folder) else groups(claim, folder)  # its file is not opened here
+    if size is None:
+        names = {s for s in SIZES[1:] if group(s, control) in present} or {*stated} - {SIZES[0]} or {"small"}
+        size = max(names, key=SIZES.index)
+    if group(size, control) not in present:
+        under = f" under the control {control!r}" if control else ""
+        advice = recording(claim, size, folder, control)
+        raise CellsMissing(f"{claim} is {NOT_RECORDED} at size {size}{under}; {advice}")
+    return size
+
+
+def recording(claim: str, size: str, folder: str | Path | None, control: str | None = None) -> str:
+    """The two commands that measure and record."""
+    words = f"{claim} --size {size}{f' --control {control}' if control else ''}"
+    words += f" --claims {shlex.quote(str(folder))}" if folder else ""
+    return f"`icl run {words}` measures it, `icl check {words} --record` records it"
+
+
 def data(
     claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
 ) -> "xr.Dataset":
@@ -126,27 +114,15 @@ def data(
     """
     import xarray as xr
 
-    path = record_file(registry.file(claim, folder)).with_suffix(".nc")
-    elsewhere = registry.is_foreign(claim, folder)
-    entries = list(read(claim, folder)) if elsewhere else groups(claim, folder)  # its file is not opened here
-    if size is None:
-        stated = list(read(claim, folder))
-        names = {s for s in SIZES[1:] if group(s, control) in entries} or {*stated} - {SIZES[0]} or {"small"}
-        size = max(names, key=SIZES.index)
-    name = group(size, control)
-    if name not in entries:
-        under = f" under the control {control!r}" if control else ""
-        raise CellsMissing(
-            f"{claim}: expected recorded data at size {size}{under}, found {', '.join(entries) or 'none'}; "
-            f"`icl run {claim} --size {size}` measures them, `icl check {claim} --size {size} --record` records them"
-        )
-    if elsewhere:
+    size = recorded_size(claim, size, control, folder)
+    path, name = record_file(registry.file(claim, folder)).with_suffix(".nc"), group(size, control)
+    if registry.is_foreign(claim, folder):
         from icllab.lab.foreign import read_foreign
 
         dataset = read_foreign(path, name)
     else:
         with disk_faults(f"cannot read {path}"):
-            dataset = xr.load_dataset(path, group=name, engine="h5netcdf", driver_kwds=_UNLOCKED)
+            dataset = xr.load_dataset(path, group=name, engine="h5netcdf", driver_kwds=UNLOCKED)
     dataset = dataset.astype({n: np.float64 for n, v in dataset.data_vars.items() if v.dtype.kind == "f"})
     entry = read(claim, folder).get(size, {})
     digest = (entry.get("controls", {}).get(control, {}) if control else entry).get("digest")
@@ -161,11 +137,11 @@ def predicted_data(
     claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
 ) -> "xr.Dataset":
     """The recorded measurements with the claim's theory; of a control that is another formula, with that."""
-    from icllab.lab.results import predicted
+    from icllab.lab.judging import predicted
 
     content = registry.load(claim, folder)
     world = content.under(control)
-    if control is not None and not content.controls[control].simulated and not content.controls[control].axes:
+    if control is not None and not content.controls[control].measured:
         return predicted(world, data(claim, size, None, folder))
     return predicted(world, data(claim, size, control, folder))
 
@@ -174,7 +150,7 @@ def judged(
     claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
 ) -> "tuple[str, Verdict]":
     """The size, the largest with data unless one is named, and the verdict of the claim's check on recorded data."""
-    from icllab.lab.results import verdict_at
+    from icllab.lab.judging import verdict_at
 
     dataset = predicted_data(claim, size, control, folder)
     judged_size = str(configuration(dataset)["size"])
@@ -199,53 +175,6 @@ def data_digest(dataset: "xr.Dataset") -> str:
         text = values.tobytes() if values.dtype.kind == "f" else json.dumps(values.tolist()).encode()
         digest.update(f"{name} {variable.dims} {values.shape} ".encode() + text)
     return digest.hexdigest()
-
-
-def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", folder: Any = None) -> Path:
-    """Record complete results and judge all that is recorded; a control goes to the entry of its size.
-
-    Args:
-        claim: The claim itself, not under the control.
-        size: The size of the results; ``smoke`` has no verdict.
-        control: The negative control under which they were measured.
-        dataset: What was measured, without theory.
-        folder: A folder with the user's claims.
-
-    Raises:
-        InputError: The results are of another grid or configuration than the size's, of other code than is here, or
-            measured with changes that are not committed; or too large, even reduced.
-    """
-    path = record_file(registry.file(claim.name, folder))
-    _require_code(claim, dataset, folder)
-    if faults := list(size_faults(dataclasses.replace(claim, reduce=None), size, control, dataset)):
-        advice = f"`icl run {claim.name} --size {size} --fresh` without --set, --seeds and --precision measures them"
-        raise expected("record", f"results of {group(size, control)}", "; ".join(faults), advice)
-    record = read(claim.name, folder)
-    if control is not None and size not in record:
-        raise expected("record", f"the claim at size {size} before its controls", control)
-    dataset = reduced(claim, dataset)
-    entry = {
-        **{name: dataset.attrs[attribute] for name, attribute in _ORIGIN.items()},
-        "measure": claim.version,
-        "machine": ", ".join(phrase(dataset.attrs[name]) for name in ("device", "machine")),
-        **{name: configuration(dataset)[name] for name in ("generator", "matmul_precision")},
-        **{name: dataset.attrs[key] for name, key in (_BOOK | _ROUNDING).items() if key in dataset.attrs},
-        "seconds": round(float(dataset.attrs["seconds"]), 1),
-        **{name: round(float(dataset.attrs[name]), 1) for name in ("cpu_seconds",) if name in dataset.attrs},
-        **{name: round(float(dataset.attrs[name])) for name in ("peak_bytes",) if name in dataset.attrs},
-        "digest": data_digest(dataset),
-    }
-    if control is not None:
-        record[size]["controls"][control] = entry | {"definition": definition(claim.controls[control])}
-    elif size == SIZES[0]:
-        record[size] = entry
-    else:
-        controls = record.get(size, {}).get("controls", {})
-        record[size] = {"command": f"icl run {claim.name} --size {size}", **entry, "controls": controls}
-    _write_data(path.with_suffix(".nc"), group(size, control), dataset, claim.name)
-    _write_entries(claim, record, folder)
-    judge_again(claim, folder)
-    return path
 
 
 def size_faults(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset") -> Iterator[str]:
@@ -276,22 +205,11 @@ def _few(values: Iterable[Any]) -> str:
 
 
 def measured_by_another(claim: Claim, dataset: "xr.Dataset", folder: Any) -> bool:
-    """True if data state another ``measure.py`` or ``VERSION`` than is here; data of version 0.3 state no digest."""
-    current = source_files.measure_digest(claim, folder)
-    return configuration(dataset)["version"] != claim.version or any(
-        digest not in ("", current) for digest in texts(dataset.attrs.get("measure_digest", ""))
+    """True if data state another ``measure.py`` or ``VERSION`` than is here."""
+    digests = texts(dataset.attrs.get("measure_digest", ""))
+    return configuration(dataset)["version"] != claim.version or not all(
+        source_files.is_measured_by(digest, claim, folder) for digest in digests
     )
-
-
-def _require_code(claim: Claim, dataset: "xr.Dataset", folder: Any) -> None:
-    """Raise unless the measuring code is committed and its ``measure.py`` is here."""
-    for commit in (dataset.attrs["git_commit"], dataset.attrs.get("book_commit", "")):
-        if "+changes" in commit:
-            advice = "commit them, and measure again with --fresh"
-            raise expected("record", "results of committed code", phrase(commit), advice)
-    if measured_by_another(claim, dataset, folder):
-        advice = "measure again with --fresh, or restore the file"
-        raise expected("record", "results of the measure.py that is here", "those of another", advice)
 
 
 def texts(attribute: str) -> list[str]:
@@ -304,44 +222,8 @@ def phrase(text: str) -> str:
     return " and ".join(texts(text))
 
 
-def judge_again(claim: Claim, folder: Any = None) -> None:
-    """Judge all recorded data by the claim's check as it is now, and by those of its controls.
-
-    Of a control that is another formula, the data are those of the claim. A control whose data are not recorded has no
-    entry, and neither has one that the claim no longer names.
-    """
-    record, present = read(claim.name, folder), groups(claim.name, folder)
-    for size, entry in record.items():
-        if size == SIZES[0] or group(size) not in present:
-            continue
-        verdict = _verdict(claim, size, None, folder)
-        entries, origin = entry.pop("controls"), {n: v for n, v in entry.items() if n not in ("verdict", "findings")}
-        controls = {}
-        for name, control in claim.controls.items():
-            if not (control.simulated or control.axes) or group(size, name) in present:
-                under = _verdict(claim, size, name, folder)
-                failing = [finding.id for finding in under.findings if finding.outcome == "fails"]
-                entry_origin = {n: v for n, v in entries.get(name, {}).items() if n not in ("verdict", "fails")}
-                controls[name] = {"verdict": under.outcome.value, **entry_origin, "fails": failing}
-        findings = [plain_finding(finding) for finding in verdict.findings]
-        record[size] = {"verdict": verdict.outcome.value, **origin, "findings": findings, "controls": controls}
-    _write_entries(claim, record, folder)
-
-
-def _verdict(claim: Claim, size: str, control: str | None, folder: Any) -> "Verdict":
-    from icllab.lab.results import judge
-
-    return judge(claim.under(control), predicted_data(claim.name, size, control, folder))
-
-
-def _write_entries(claim: Claim, record: Mapping[str, Any], folder: Any) -> None:
-    content = {"claim": about(claim), **{size: record[size] for size in SIZES if size in record}}
-    path = record_file(registry.file(claim.name, folder))
-    write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
-
-
 def about(claim: Claim) -> dict[str, Any]:
-    """What a claim says of itself: its record has that too, so that a list of all claims imports none."""
+    """The statement of a claim as its record keeps it, so that a list of all claims imports none."""
     return {
         "title": claim.title,
         "sentence": claim.sentence,
@@ -363,123 +245,6 @@ def reduced(claim: Claim, dataset: "xr.Dataset") -> "xr.Dataset":
     """The Dataset as a record keeps it: what the claim's ``reduce`` makes of it."""
     attributes = dataset.attrs
     return dataset if claim.reduce is None else claim.reduce(dataset).assign_attrs(attributes)
-
-
-def _write_data(path: Path, name: str, dataset: "xr.Dataset", claim: str) -> None:
-    """Write one group and keep the others; floats that are exact in float32 are stored so."""
-    import xarray as xr
-
-    groups = {}
-    if path.is_file():
-        with disk_faults(f"cannot read {path}"):
-            stored = xr.open_datatree(path, engine="h5netcdf", driver_kwds=_UNLOCKED).load()
-            groups = {name: node.to_dataset() for name, node in stored.children.items()}
-    attributes = {n: dataset.attrs[n] for n in _ATTRIBUTES if n in dataset.attrs}
-    groups[name] = dataset.drop_attrs().assign_attrs(attributes)
-    size = len(_encoded({name: groups[name]}))
-    if size > LARGEST:
-        raise InputError(f"{claim}, {name}: expected at most {LARGEST} bytes of data in a record, got {size}; {FEWER}")
-    write_atomically(path, _encoded(groups))
-
-
-def _encoded(groups: "Mapping[str, xr.Dataset]") -> bytes:
-    """Compressed netCDF of the groups; floats that are exact in float32 are stored so."""
-    import xarray as xr
-
-    encoding: dict[str, dict[str, Any]] = {}
-    contents = {name: dataset.drop_encoding().drop_attrs(deep=True) for name, dataset in sorted(groups.items())}
-    for name, dataset in contents.items():
-        contents[name] = dataset.assign_attrs(groups[name].attrs)
-        encoding[f"/{name}"] = {}
-        for variable, values in dataset.data_vars.items():
-            if values.dtype.kind == "f":
-                single = values.values.astype(np.float32)
-                exact = np.array_equal(single.astype(np.float64), values.values, equal_nan=True)
-                options = {"zlib": True, "complevel": 9, "shuffle": True} if values.size > 16 else {}
-                encoding[f"/{name}"][str(variable)] = {"dtype": "float32" if exact else "float64", **options}
-    target = io.BytesIO()
-    tree = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in contents.items()})
-    tree.to_netcdf(target, engine="h5netcdf", encoding=encoding)
-    return target.getvalue()
-
-
-def same_platform(golden: "xr.Dataset", dataset: "xr.Dataset") -> bool:
-    """True if versions and processor equal the golden numbers' own, on which equal programs round equally."""
-    names = (_ORIGIN["jax"], *_ROUNDING.values())
-    return all(golden.attrs.get(name) and golden.attrs[name] == dataset.attrs.get(name) for name in names)
-
-
-def differences(golden: "xr.Dataset", dataset: "xr.Dataset", *, strict: bool = False) -> list[str]:
-    r"""In what the numbers of a run differ from golden ones: one line for each quantity, none where they agree.
-
-    Means over seeds :math:`\bar g` and :math:`\bar m` agree where, element by element,
-
-    .. math:: |\bar m - \bar g| \le \max(10^{-4} \max|\bar g|,\ 3\,\mathrm{SE}(\bar g),\ 10^{-10}),
-
-    which allows for other rounding, and for what training and sampling make of it. The standard error is that over
-    seeds, or the quantity's own ``_error``. A standard error itself may change by a half, R-hat by .01. Under another
-    version of JAX, or on another machine, a count of warnings of chains has at least the error of a Poisson count: few
-    seeds may agree by chance. With ``strict``, for equal programs on one platform, each seed has
-    :math:`10^{-6} \max|g|`, and so have standard errors and R-hat. The coordinates, the names and the places of what is
-    not finite are equal.
-    """
-    lines = []
-    names = [set(map(str, data.data_vars)) for data in (golden, dataset)]
-    lines += [f"{name}: measured once, now missing" for name in sorted(names[0] - names[1])]
-    lines += [f"{name}: measured now, not in the record" for name in sorted(names[1] - names[0])]
-    for axis in golden.dims:
-        if axis not in dataset.dims or not np.array_equal(golden[axis].values, dataset[axis].values):
-            values = dataset[axis].values.tolist() if axis in dataset.dims else "none"
-            lines.append(f"{axis}: expected the coordinates {golden[axis].values.tolist()}, got {values}")
-    if lines:
-        return lines
-    elsewhere = any(golden.attrs.get(name) != dataset.attrs.get(name) for name in ("jax_version", "machine"))
-    for name in sorted(names[0]):
-        before, now = golden[name], dataset[name].transpose(*golden[name].dims)
-        if not np.array_equal(np.isfinite(before.values), np.isfinite(now.values)):
-            lines.append(f"{name}: numbers are not finite at other places than in the record")
-            continue
-        over = [axis for axis in before.dims if axis == "seed" and not strict]
-        if strict:
-            scale = float(np.abs(before.values[np.isfinite(before.values)]).max(initial=0.0))
-            bounds = np.full(before.shape, max(STRICT * scale, ROUNDING))
-        else:
-            bounds = _bounds(name, golden, elsewhere).transpose(*(a for a in before.dims if a not in over)).values
-        mean, new_mean = (values.mean(over, skipna=False).values for values in (before, now))
-        finite = np.isfinite(mean)
-        excess = np.abs(new_mean[finite] - mean[finite]) - bounds[finite]
-        if (excess > 0).any():
-            i = int(np.argmax(excess))
-            lines.append(
-                f"{name}: {(excess > 0).sum()} of {excess.size} numbers moved, the worst from "
-                f"{mean[finite][i]:.6g} to {new_mean[finite][i]:.6g}, where {bounds[finite][i]:.2g} is allowed"
-            )
-    return lines
-
-
-def _bounds(name: str, golden: "xr.Dataset", elsewhere: bool) -> "xr.DataArray":
-    """Largest change of a quantity's mean over seeds; ``elsewhere``: under another version or on another machine."""
-    import xarray as xr
-
-    values = golden[name]
-    seeds = values.sizes.get("seed", 1)
-    mean = values.mean("seed", skipna=False) if "seed" in values.dims else values
-    errors = xr.zeros_like(mean)
-    if seeds > 1:
-        with np.errstate(invalid="ignore"):
-            errors = values.std("seed", ddof=1, skipna=False) / np.sqrt(seeds)
-    if elsewhere and name.endswith(_COUNTED):
-        errors = xr.where(errors**2 > mean / seeds, errors, np.sqrt(mean / seeds))
-    for suffix in _ERRORS:
-        if f"{name}{suffix}" in golden:
-            squares = golden[f"{name}{suffix}"] ** 2
-            squares = (squares.mean("seed") if "seed" in squares.dims else squares) / seeds
-            error = squares.fillna(0.0) ** 0.5
-            errors = xr.where(errors > error, errors, error)
-    scale = float(np.abs(mean.where(np.isfinite(mean))).max().fillna(0.0))
-    least = RHAT if name.endswith("_rhat") else max(SCALE * scale, ROUNDING)
-    bounds = (SIGMAS * errors.fillna(0.0)).clip(min=least)
-    return xr.where(bounds > abs(mean) / 2, bounds, abs(mean) / 2) if name.endswith(_ERRORS) else bounds
 
 
 def plain_finding(finding: "Finding") -> dict[str, Any]:
@@ -539,7 +304,7 @@ class Card:
 
     @property
     def stale(self) -> bool:
-        """Whether the record at that size is stale."""
+        """True if the record at that size is stale."""
         return bool(self.recorded and self.record[self.recorded]["stale"])
 
 
@@ -596,3 +361,9 @@ def card(claim: str, folder: str | Path | None = None, *, judged: bool = True) -
         statement.get("title", ""),
         registry.foreign()[0][claim].origin if elsewhere else "",
     )
+
+
+_OTHERS = {"recording": "write judge_again size_note LARGEST", "regression": "differences same_platform"}
+__getattr__ = renamed(
+    __name__, {name: f"icllab.lab.{module}.{name}" for module, names in _OTHERS.items() for name in names.split()}
+)

@@ -70,7 +70,7 @@ def _installed() -> tuple[tuple[Registration, ...], tuple[str, ...]]:
 
 
 def _package_folder(package: str) -> Path | None:
-    """The folder of an installed package, of which nothing is imported: a spec of a top-level name needs no import."""
+    """The folder of an installed package, without an import: the spec of a top-level name needs none."""
     if not _PACKAGE.fullmatch(package):
         return None
     top, *inner = package.split(".")
@@ -115,7 +115,7 @@ def add(folder: Path) -> Path:
 
 
 def remove(folder: Path) -> Path:
-    """Forget a folder, whether or not it is still there; one that was not added raises InputError."""
+    """Remove a folder from the list, even if it no longer exists; raise InputError if it is not listed."""
     folder, folders = folder.resolve(), added()
     if folder not in folders:
         raise InputError(f"icl add --remove: expected a folder that was added, got {folder}; {_listed(folders)}")

@@ -111,7 +111,7 @@ def twice(folder: Path) -> list[str]:
 
 
 def _holder(name: str, path: Path, names: dict[str, Foreign]) -> str:
-    """Whose claim already has a name; empty where it is free, or this very file has it."""
+    """Name the book or folder that already has a claim of this name; empty if the name is free or is of this file."""
     if (file := _trusted().get(name)) is not None and (shipped := book(file)) is not None:
         return "" if file.resolve() == path.resolve() else shipped.origin
     other = names.get(name)
@@ -141,7 +141,7 @@ def file(name: str, folder: str | Path | None = None) -> Path:
 
 
 def is_foreign(name: str, folder: str | Path | None = None) -> bool:
-    """Whether a claim is from elsewhere, so that reading it may not run its code."""
+    """True if a claim is from elsewhere, so that a reader may not run its code."""
     return name not in claims(folder) and name in foreign()[0]
 
 

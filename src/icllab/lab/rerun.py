@@ -12,7 +12,7 @@ one number in a hundred moved by more than :math:`3 D`, or if those that moved h
 *Elsewhere* rounding differs, and training may amplify it. A number moved if :math:`|m - g| > 10^{-4} \max|g|` over the
 quantity in the cell. Rounding is a reason if the optimisations move numbers of the quantity too, and
 :math:`|m - g| \le 3 D` or the means over seeds are those of a record's regression test,
-:func:`icllab.lab.records.differences`. Without that reason the quantity differs if a gap exceeds a hundredth of
+:func:`icllab.lab.regression.differences`. Without that reason the quantity differs if a gap exceeds a hundredth of
 :math:`\max|g|`, or by the sign test.
 
 Whatever moved and does not differ cannot be told from rounding, and is no agreement.
@@ -31,10 +31,11 @@ import numpy as np
 
 from icllab.core.errors import expected
 from icllab.core.grid import Coordinates, spelled
-from icllab.lab import placement, provenance, records
-from icllab.lab.basis import Basis
+from icllab.lab import placement, provenance, records, regression
+from icllab.lab.evidence import Evidence
 from icllab.lab.job import Job, measure
-from icllab.lab.records import ROUNDING, SCALE
+from icllab.lab.placement import SEED
+from icllab.lab.regression import ROUNDING, SCALE
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -80,22 +81,28 @@ class Rerun:
     worst: str
 
 
-def rerun(basis: Basis, fraction: float, key: int) -> Rerun:
+def rerun(evidence: Evidence, fraction: float, key: int, *, two_seeds: bool = False) -> Rerun:
     """Measure a random ``fraction`` of the cells again, and compare them with the data.
 
     At least one cell of the claim is drawn, and at least one of those controls that have data of their own.
+
+    Args:
+        evidence: The data.
+        fraction: Part of the cells.
+        key: Key of the sample.
+        two_seeds: Whether two seeds of a cell are measured, drawn by the same key, and only what is a number of a seed
+            is compared.
 
     Raises:
         InputError: The data are not those of the cells that are to be measured.
     """
     placement.require_start(children=False)
-    worlds = basis.worlds()
-    if faults := list(basis.misplaced(worlds)):
-        raise expected("rerun", f"cells of the size {basis.size}", faults[0])
-    cells = [[(control, cell) for cell in basis.cells(control)] for control in worlds]
+    if faults := list(evidence.misplaced()):
+        raise expected("rerun", f"cells of the size {evidence.size}", faults[0])
+    cells = [[(control, cell) for cell in evidence.cells(control)] for control in evidence.datasets]
     pools = [pool for pool in (cells[0], [cell for part in cells[1:] for cell in part]) if pool]
     sample = [cell for pool in pools for cell in drawn(pool, fraction, key)]
-    parts = [_compared(basis, control, worlds[control], cell) for control, cell in sample]
+    parts = [_compared(evidence, control, cell, key if two_seeds else None) for control, cell in sample]
     worst = max(parts, key=lambda part: part.largest)
     return Rerun(
         key,
@@ -116,18 +123,18 @@ def drawn(cells: Sequence[Cell], fraction: float, key: int) -> list[Cell]:
     return random.Random(key).sample(cells, math.ceil(fraction * len(cells)))
 
 
-def _compared(basis: Basis, control: str | None, dataset: "xr.Dataset", cell: Coordinates) -> Rerun:
-    """One cell, measured again, against its part of the data."""
-    stored, now = _parts(basis, control, dataset, cell)
+def _compared(evidence: Evidence, control: str | None, cell: Coordinates, seeds_key: int | None = None) -> Rerun:
+    """One cell, measured again, against its part of the data; with a key, two of its seeds."""
+    stored, now = _parts(evidence, control, cell, seeds_key)
     place = " under ".join(filter(None, (spelled(cell), control)))
     at = f" at {place}" if place else ""
-    same, names = on_this_machine(dataset.attrs), [str(name) for name in stored.data_vars]
+    same, names = on_this_machine(stored.attrs), [str(name) for name in stored.data_vars]
     absent = [name for name in names if name not in now or dict(now[name].sizes) != dict(stored[name].sizes)]
     differs, moved = [f"{name}{at}: in the data, and not measured so now" for name in absent], []
     gaps = {name: _Gap.between(stored, now, name, same) for name in names if name not in absent}
     if any(gap.count for gap in gaps.values()):
         with _other_compilation():
-            again = _parts(basis, control, dataset, cell)[1]
+            again = _parts(evidence, control, cell, seeds_key)[1]
         roundings = {name: _Gap.between(now, again, name, same) for name in gaps}
         chaotic = any(rounding.count for rounding in roundings.values())
         for name in (name for name, gap in gaps.items() if gap.count):
@@ -194,7 +201,7 @@ def _differs(
     if rounding.count or (chaotic and gap.count <= TURNED * gap.counted.size):
         names = [part for part in stored.data_vars if str(part).startswith(name) and part in now]
         both = np.isfinite(stored[names]) & np.isfinite(now[names])
-        lines = records.differences(stored[names].where(both, 0.0), now[names].where(both, 0.0))
+        lines = regression.differences(stored[names].where(both, 0.0), now[names].where(both, 0.0))
         if not any(line.startswith(f"{name}:") for line in lines):
             return False
     return one_sign or gap.relative > DOUBTFUL
@@ -210,21 +217,25 @@ def _one_sign(gap: _Gap, level: float) -> bool:
 
 
 def _parts(
-    basis: Basis, control: str | None, dataset: "xr.Dataset", cell: Coordinates
+    evidence: Evidence, control: str | None, cell: Coordinates, seeds_key: int | None
 ) -> "tuple[xr.Dataset, xr.Dataset]":
     """The part of the data that is a cell's, and the same measured now."""
-    from icllab.lab.results import assemble, from_bytes
+    from icllab.lab.netcdf import from_bytes
+    from icllab.lab.results import assemble
 
-    request, grids = basis.rerun_request(control, dataset), basis.grids(control)
+    dataset, request, grids = evidence.datasets[control], evidence.request(control), evidence.grids(control)
     claim = request.claim()
     parts = [grid.inside(cell) for grid in grids if cell in grid.cells()]
     # In the order of the grid: a measurement may know the values of its outputs by their places.
     block = {axis: tuple(dict.fromkeys(value for part in parts for value in part[axis])) for axis in parts[0]}
+    if seeds_key is not None:
+        block[SEED] = tuple(random.Random(seeds_key).sample(block[SEED], min(2, len(block[SEED]))))
+        dataset = dataset[[name for name, values in dataset.data_vars.items() if SEED in values.dims]]
     with tempfile.TemporaryDirectory() as folder:
         directories = [str(Path(folder, name)) for name in ("scratch", "checkpoints")]
         content = measure(Job(request, cell, block, provenance.versions(), None, *directories))
     whole = assemble(claim, grids, [(cell, from_bytes(content, Path(spelled(cell))))])
-    whole = records.reduced(claim, whole) if basis.out is None else whole
+    whole = records.reduced(claim, whole) if evidence.out is None else whole
     place = {axis: [cell[axis]] for axis in claim.static} | {axis: list(values) for axis, values in block.items()}
     stored, now = (part.sel({a: v for a, v in place.items() if a in part.dims}) for part in (dataset, whole))
     return stored.astype(float), now.astype(float)

@@ -53,7 +53,7 @@ def show_cells(count: int, total: int, cell: str, left: float | None) -> None:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a run did.
+    """Cells that a run computed, kept and left, with notes.
 
     Attributes:
         computed: Cells that it computed.
@@ -221,7 +221,7 @@ class _Sweep:
         self._running[self.pool.submit(measure, job)] = cell
 
     def _keep(self, cell: Coordinates, future: "Future[bytes]") -> None:
-        """Write a cell's file; of one that failed try again, or note why."""
+        """Write the file of a cell; if it failed, try again or note the reason."""
         try:
             content = future.result()
         except UnfitWorker:
@@ -289,7 +289,8 @@ def share(cells: Sequence[Coordinates], number: int, shards: int) -> list[Coordi
 
 def collect(request: Request) -> "tuple[xr.Dataset, list[str]]":
     """Everything that ``request`` asks for, with the claim's theory; and what a reader of it should know."""
-    from icllab.lab.results import Store, predicted
+    from icllab.lab.judging import predicted
+    from icllab.lab.results import Store
 
     claim = request.claim()
     grid = claim.grid(request.size, request.axes, request.seeds)
@@ -305,7 +306,8 @@ def read(request: Request, root: Path | None = None, *, theory: bool = True) -> 
         root: The directory of the results, if it was moved.
         theory: Whether the claim's theory stands beside what was measured.
     """
-    from icllab.lab.results import Store, predicted
+    from icllab.lab.judging import predicted
+    from icllab.lab.results import Store
 
     claim = request.claim()
     store = Store.existing(request.root if root is None else root)
@@ -323,7 +325,7 @@ def read(request: Request, root: Path | None = None, *, theory: bool = True) -> 
 
 def write_results(root: Path, dataset: "xr.Dataset") -> Path:
     """Write ``results.nc``, which plain ``xr.open_dataset`` opens."""
-    from icllab.lab.results import netcdf_bytes
+    from icllab.lab.netcdf import netcdf_bytes
 
     path = root / "results.nc"
     write_atomically(path, netcdf_bytes(dataset))
@@ -344,7 +346,7 @@ def _failure(
 
 
 def _notes(request: Request, dataset: "xr.Dataset", version: int | None = None) -> list[str]:
-    """What a reader of a verdict should know: results that are stale, of another precision, measured in parts."""
+    """Remarks for a reader of a verdict: stale results, another precision, shared code, measurement in parts."""
     claim, notes = registry.load(request.name, request.claims), []
     if version not in (None, claim.version):
         notes.append(
@@ -365,7 +367,7 @@ def _notes(request: Request, dataset: "xr.Dataset", version: int | None = None) 
     if (products := dataset.attrs.get("matmul_precision", DEFAULT)) != DEFAULT:
         notes.append(f"matrix products have the precision {products!r}, which JAX's settings asked for")
     if request.claims:
-        from icllab.lab.conformance import shared_code
+        from icllab.lab.separation import shared_code
 
         notes += [f"no evidence: {fault}" for fault in shared_code(claim, Path(request.claims))]
     if "seeds_at_once" in dataset.attrs:

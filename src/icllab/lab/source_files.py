@@ -1,9 +1,12 @@
-"""The files on which a claim's verdict rests; nothing is imported."""
+"""The source files of a claim's verdict, and their digests; no file is imported."""
 
 import contextlib
 import hashlib
 import inspect
+import io
 import re
+import textwrap
+import tokenize
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,13 +35,49 @@ def source_files(claim: str, folder: str | Path | None = None) -> dict[str, Path
 
 
 def measure_digest(claim: Claim, folder: str | Path | None = None) -> str:
-    """SHA-256 of the text of a claim's ``measure.py``; of a claim in one file, of its function ``measure``."""
+    """SHA-256 of the :func:`code` of a claim's ``measure.py``; of a claim in one file, of its function ``measure``."""
+    return _digest(code(_measuring_text(claim, folder)))
+
+
+def is_measured_by(digest: str, claim: Claim, folder: str | Path | None = None) -> bool:
+    """True if data state a digest of the ``measure.py`` that is here, by its code or by its whole text.
+
+    Data of version 0.3 state an empty text; the first data of version 0.4 state the digest of the text.
+    """
+    return digest in ("", measure_digest(claim, folder), _digest(_measuring_text(claim, folder)))
+
+
+def code(text: str) -> str:
+    """A text of Python without its comments, its docstrings and its blank lines; other text as it is."""
+    text = textwrap.dedent(text)
+    try:
+        tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type != tokenize.NL]
+    except (tokenize.TokenError, SyntaxError):  # a part of an expression, such as a lambda
+        return text
+    cuts = [(token.start, token.end) for token in tokens if token.type == tokenize.COMMENT]
+    tokens = [token for token in tokens if token.type != tokenize.COMMENT]
+    borders = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    for i, token in enumerate(tokens):  # a string between two borders is a statement of its own
+        alone = (i == 0 or tokens[i - 1].type in borders) and tokens[min(i + 1, len(tokens) - 1)].type in borders
+        cuts += [(token.start, token.end)] if token.type == tokenize.STRING and alone else []
+    lines = text.splitlines()
+    for (row, column), (end_row, end_column) in sorted(cuts, reverse=True):
+        lines[row - 1 : end_row] = [lines[row - 1][:column] + lines[end_row - 1][end_column:]]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _measuring_text(claim: Claim, folder: str | Path | None) -> str:
     path = registry.claims(folder)[claim.name]
     source = registry.measure_file(path)
     text = source_text(source)
     if source == path:
         with contextlib.suppress(TypeError, OSError):  # a callable that is no function
-            text = inspect.getsource(inspect.unwrap(cast(Any, registry.load(claim.name, folder).measure)))
+            function = inspect.unwrap(cast(Any, registry.load(claim.name, folder).measure))
+            text = inspect.getsource(function)
+    return text
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -49,5 +88,5 @@ def moved() -> dict[str, list[str]]:
 
 
 def digests(files: dict[str, Path]) -> dict[str, str]:
-    """Name -> SHA-256 of the text, whatever ends its lines."""
-    return {name: hashlib.sha256(source_text(path).encode()).hexdigest() for name, path in files.items()}
+    """Map each name to the SHA-256 of its text, with line endings normalised."""
+    return {name: _digest(source_text(path)) for name, path in files.items()}

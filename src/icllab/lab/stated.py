@@ -1,4 +1,4 @@
-"""What the ``record.json`` of a claim from elsewhere states, as data: plain values of the expected types.
+"""The content of the ``record.json`` of a claim from elsewhere, as plain values of the expected types.
 
 Nothing of the claim is imported, and nothing that it states is trusted: other keys are dropped, characters that a
 terminal would obey are replaced, and a file of another shape is refused in one line.
@@ -74,7 +74,7 @@ def verdict(claim: str, findings: list[Mapping[str, Any]], note: str) -> "Verdic
 
 
 def _taken(value: Any, shape: Shape, place: str) -> Any:
-    """The part of a value that its shape names; raise ValueError with what was expected."""
+    """Select the parts of a value that a shape names; raise ValueError with the expected shape."""
     if isinstance(shape, list):
         _require(isinstance(value, list), f"a list of {place}", value)
         return [_taken(part, shape[0], place) for part in value]
@@ -104,7 +104,7 @@ def _taken(value: Any, shape: Shape, place: str) -> Any:
 
 
 def _require_consistent(entry: Mapping[str, Any], size: str) -> None:
-    """Raise ValueError unless the verdict is that of the findings; and origins are text, or a JSON list of texts."""
+    """Raise ValueError unless the verdict follows from the findings, and origins are text or JSON lists of texts."""
     if "verdict" in entry:
         outcome = worst(Outcome(row["outcome"]) for row in entry["findings"])
         _require(entry["verdict"] == outcome, f"the verdict at {size} to be that of its findings", entry["verdict"])

@@ -14,8 +14,7 @@ import icllab
 from icllab.core.errors import CellsMissing, IclError, InputError, expected
 from icllab.core.files import DamagedFile
 from icllab.lab import certificate, provenance, source_files
-from icllab.lab.basis import Basis, basis_of
-from icllab.lab.evidence import Place, differences, worded
+from icllab.lab.evidence import Evidence, Place, differences, evidence_of, worded
 from icllab.lab.job import OUT
 from icllab.lab.rerun import Rerun, rerun
 
@@ -30,12 +29,12 @@ _WORDS = {
     ("digests", "sources"): "digests of sources ({})",
     ("checklists",): "checklists",
 }
-"""What the parts of a certificate are called that are computed again, with the number of their entries."""
+"""Names of the parts of a certificate that are computed again, with the number of their entries."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What a certificate and the data that it names say of each other.
+    """Comparison of a certificate with the data that it names.
 
     Attributes:
         claim: The claim that the certificate names.
@@ -105,8 +104,8 @@ def verify(
     agrees = ["its digest"] if sound else []
     differs = [] if sound else ["the digest of the file is not that of its content: it was edited"]
     try:
-        basis = _basis(stated, out, folder)
-        content = certificate.assemble(basis)
+        evidence = _evidence(stated, out, folder)
+        content = certificate.assemble(evidence)
     except DamagedFile as error:
         return Verification(stated["claim"], None, tuple(agrees), (*differs, f"data: {error}"), ("all else",))
     except (InputError, CellsMissing) as error:
@@ -119,18 +118,17 @@ def verify(
     changes = [c for c in every if c[0][:2] != ("digests", "sources") or [*c[1:]] != pairs.get(c[0][-1])]
     if moved := len(every) - len(changes):
         agrees.append(f"{moved} sources that moved into a book, but for their imports")
-    stale = [value for at, value, _ in changes if at == ("design", "measure") and value != basis.claim.version]
+    stale = [value for at, value, _ in changes if at == ("design", "measure") and value != evidence.claim.version]
     if stale and "stale" not in headline:
-        headline += f"; stale: of version {stale[0]} of the claim's measure, which is {basis.claim.version} now"
+        headline += f"; stale: of version {stale[0]} of the claim's measure, which is {evidence.claim.version} now"
     other_version = foreign(stated)
     checked = [change for change in changes if not (other_version and change[0][0] == "checklists")]
     differs += [*content["faults"], *(worded(*change) for change in checked)]
-    agrees += _agreeing(changes, computed, basis)
-    unchecked, fault, cells = _unchecked(changes, basis, other_version), 0, None
-    verdict = computed["verdict"] if basis.origin != "entry" else None
+    agrees += _agreeing(changes, computed)
+    unchecked, fault, cells = _unchecked(changes, evidence.origin, other_version), 0, None
     if fraction is not None:
         try:
-            cells = rerun(basis, fraction, key or 0)
+            cells = rerun(evidence, fraction, key or 0)
         except IclError as error:
             unchecked.append(f"cells measured again ({error})")
             fault = 4 if error.exit_status == 4 else 3
@@ -142,17 +140,19 @@ def verify(
                 (unchecked if cells.worst or cells.moved else agrees).append(_cells(cells))
     headline = headline if headline != content["verdict"] else ""
     ends = (tuple(agrees), tuple(differs), tuple(unchecked))
-    return Verification(basis.name, verdict, *ends, cells, fault, headline, status)
+    return Verification(evidence.name, computed["verdict"], *ends, cells, fault, headline, status)
 
 
-def _basis(stated: Mapping[str, Any], out: str | Path, folder: str | Path | None) -> Basis:
+def _evidence(stated: Mapping[str, Any], out: str | Path, folder: str | Path | None) -> Evidence:
+    """The data that a certificate names; one of version 0.3 names a record without data as ``entry``."""
     if stated["origin"] not in ("record", "entry", "results"):
-        raise expected("origin", "record, entry or results", stated["origin"])
-    return basis_of(stated["claim"], stated["size"], out=out if stated["origin"] == "results" else None, folder=folder)
+        raise expected("origin", "record or results", stated["origin"])
+    place = out if stated["origin"] == "results" else None
+    return evidence_of(stated["claim"], stated["size"], out=place, folder=folder)
 
 
-def _agreeing(changes: list[tuple[Place, Any, Any]], computed: Mapping[str, Any], basis: Basis) -> list[str]:
-    """Names of the parts in which nothing differs; of a record without data, the numbers are as it states them."""
+def _agreeing(changes: list[tuple[Place, Any, Any]], computed: Mapping[str, Any]) -> list[str]:
+    """Names of the parts in which nothing differs."""
     words = []
     for part, text in _WORDS.items():
         value: Any = computed
@@ -160,21 +160,15 @@ def _agreeing(changes: list[tuple[Place, Any, Any]], computed: Mapping[str, Any]
             value = value[name]
         if value and not any(at[: len(part)] == part for at, _, _ in changes):
             words.append(text.format(len(value)))
-    if basis.origin == "entry":
-        stated = ("findings", "controls")
-        words = [f"{word} (as the record states)" if word.endswith(stated) else word for word in words]
     return words
 
 
-def _unchecked(changes: list[tuple[Place, Any, Any]], basis: Basis, other_version: str) -> list[str]:
-    """What cannot be computed again; what the data state as the certificate does is named as such."""
-    kept = "record" if basis.out is None else "results"
-    words = [f"machine, hours, date, commit and versions of the measurement (the {kept} states the same)"]
+def _unchecked(changes: list[tuple[Place, Any, Any]], origin: str, other_version: str) -> list[str]:
+    """List the parts that cannot be computed again, and say whether the data state the same."""
+    words = [f"machine, hours, date, commit and versions of the measurement (the {origin} states the same)"]
     if any(at[0] == "measurement" for at, _, _ in changes):
         words = ["machine, hours, date, commit and versions of the measurement"]
     words.append("who issued it and when")
-    if basis.origin == "entry":
-        words.append("every number (the record keeps no data)")
     if other_version:
         words.append(other_version)
     return words

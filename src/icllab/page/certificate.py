@@ -20,13 +20,9 @@ from icllab.page.report import document
 
 _STATIC = Path(__file__).parent / "static"
 _IMAGE = re.compile(r'src="data:image/png;base64,([A-Za-z0-9+/=]*)"')
-_SIZES = {"plain": 8.2, "dense": 7.2, "packed": 6.4, "little": 5.7, "smallest": 5.0}
-"""Points of the type on paper, by the class in ``certificate.css``."""
-_LINES = {"plain": 1.42, "dense": 1.37, "packed": 1.36, "little": 1.24, "smallest": 1.16}
-"""Height of a line over the size of the type, with what stands between lines; measured on printed certificates."""
-_WIDTH, _HEIGHT, _LETTER = 544.0, 735.0, 0.57
-"""Points of a Letter page inside its margins; width of a letter over the size. A4 is higher and hardly narrower."""
 _SHOWN = 16
+_LARGEST = 8.2
+"""Points of the type of a short certificate on paper."""
 NO_POWER = (
     "No planted family is recorded for this claim's check, or names this claim as one that uses its statistic. "
     "The controls show that it can fail."
@@ -51,14 +47,13 @@ def html(content: Mapping[str, Any], png: bytes | None) -> str:
         tag("h2", "Checklists, about this claim alone"),
         _checklists(content["checklists"]),
         _sources(content),
-        class_=_density(content),
     )
-    title = f"certificate of {content['claim']}"
-    return document(title, (_STATIC / "certificate.css").read_text("utf-8"), [body])
+    style = (_STATIC / "certificate.css").read_text("utf-8").replace("8.2pt", f"{_points(body):g}pt")
+    return document(f"certificate of {content['claim']}", style, [body])
 
 
 def is_of(text: str, content: Mapping[str, Any]) -> bool:
-    """Whether a file of HTML shows this content, figure included; both by this version of the library."""
+    """True if a file of HTML, by this version of the library, shows this content and its figure."""
     image = _IMAGE.search(text)
     png = base64.b64decode(image[1]) if image else None
     try:
@@ -72,34 +67,10 @@ def figure_digest(png: bytes | None) -> str | None:
     return None if png is None else hashlib.sha256(png).hexdigest()
 
 
-def _density(content: Mapping[str, Any]) -> str:
-    """The largest type in which a certificate fits on two pages, by an estimate of its lines."""
-    room = 0.95 * 2 * _HEIGHT
-    fitting = (name for name, size in _SIZES.items() if _lines(content, name) * size * _LINES[name] <= room)
-    return next(fitting, list(_SIZES)[-1])
-
-
-def _lines(content: Mapping[str, Any], density: str) -> float:
-    """An estimate of the lines of a certificate on paper, from the lengths of its texts."""
-    letters = _WIDTH / (_LETTER * _SIZES[density])
-    statement = content["statement"]
-
-    def high(text: str, part: float) -> int:
-        return max(math.ceil(len(text) / (letters * part)), 1)
-
-    findings = sum(high(_words(row), 0.47) for row in content["findings"].values())
-    controls = sum(
-        max(high(control["meaning"], 0.4), high(_falsified(control), 0.2)) for control in content["controls"].values()
-    )
-    facts = sum(high(text, 0.38) for text in _rows(content).values())
-    answers = sum(max(high(a or "", 0.36), high(item, 0.17)) for item, a in content["checklists"]["NeurIPS"].items())
-    digests = " ".join(f"{name} {'-' * _SHOWN}  " for table_ in content["digests"].values() for name in table_)
-    texts = [statement["conditions"], digests, " ".join(statement["sources"].values()), *content["notes"]]
-    texts += [_planted(family) for family in content["power"].values()] or [NO_POWER]
-    head = 1.6 * high(statement["sentence"], 0.6)
-    paragraphs = sum(high(text, 1.0) for text in texts)
-    figure = 0 if content["origin"] == "entry" else 16
-    return head + 1.06 * (findings + controls + answers) + max(facts, figure) + paragraphs + 20
+def _points(text: str) -> float:
+    """Points of the type in which a text of HTML fits on two pages of paper; A4 or Letter, measured on certificates."""
+    letters = len(re.sub("<[^>]*>", "", text))
+    return min(_LARGEST, round(650 / math.sqrt(letters + 700), 2))
 
 
 def _words(row: Mapping[str, Any]) -> str:
@@ -148,9 +119,7 @@ def _rows(content: Mapping[str, Any]) -> dict[str, str]:
         "fixed": ", ".join(f"{name} = {value}" for name, value in design["fixed"].items()) or "nothing",
         "precision": f"{design['precision']}, matrix products {design['matmul_precision']}",
         "generator": design["generator"],
-        "data": {"record": "of the claim's record", "entry": "not kept", "results": "results of the user"}[
-            content["origin"]
-        ],
+        "data": {"record": "of the claim's record", "results": "results of the user"}[content["origin"]],
         "commit of icl-lab": f"{cost['commit'] or 'unknown'} (working tree {cost['working_tree']})",
         "versions": f"icl-lab {cost['package']}, JAX {cost['jax']}, measure.py {design['measure']}",
         "machine": cost["machine"],

@@ -19,8 +19,8 @@ from icllab.core.errors import IclError
 from icllab.core.files import parse_json
 from icllab.lab.claim import SIZES
 from icllab.lab.job import OUT, results_root, sizes_present
-from icllab.lab.outcomes import kept_verdict
 from icllab.lab.results import Store
+from icllab.lab.verdict_files import kept_verdict
 from icllab.page import cards
 from icllab.page.cards import Evidence, Picture
 from icllab.page.catalogue import Entry
