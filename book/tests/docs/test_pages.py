@@ -54,6 +54,13 @@ def test_no_absolute_paths():
             assert not re.search(r"/(?:home|work|tmp|root|Users)/", page.read_text("utf-8")), page
 
 
+def test_each_of_four_readers_is_sent_to_three_pages():
+    *_, formula, torch, language, question = (DOCS / "reading.md").read_text("utf-8").split("\n## ")
+    for section in (formula, torch, language, question):
+        assert re.findall(r"^(\d)\. \[[^]]+\]\([\w-]+\.md\)", section, re.MULTILINE) == ["1", "2", "3"]
+    assert "](docs/reading.md)" in (ROOT / "README.md").read_text("utf-8")
+
+
 def commands(text):
     """(claim, size, control) of what a text runs, in a shell or in Python; "" where one is not given."""
     words = r"[`$]?\bicl (?:run|check|draw|export)((?:\\\n|[^\n`|\"])*)"
