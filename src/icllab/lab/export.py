@@ -21,7 +21,7 @@ _SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".nc": "netcdf"}
 
 
 def table(dataset: "xr.Dataset") -> "pd.DataFrame":
-    """A row for every combination of coordinates, and a column for every axis, quantity and error.
+    """A table with a row for each combination of coordinates and a column for each axis, quantity and error.
 
     A quantity that does not depend on an axis is repeated along it. Quantities whose axes do not fit into one another
     (a curve along ``tau`` and a line along ``tau_line``) have rows of their own, one block after the other, in which

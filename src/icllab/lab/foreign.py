@@ -1,4 +1,4 @@
-"""Files from elsewhere: opened by a child process, which hands over plain arrays or dies alone.
+"""Read netCDF files of unknown origin in a child process, which returns plain arrays.
 
 HDF5 is C, and a file may be made to crash or mislead it. The child has limits on memory, time and files, and writes
 nothing but its answer: an uncompressed npz of the arrays and of a JSON description. The parent takes from it only
