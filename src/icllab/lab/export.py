@@ -21,7 +21,7 @@ _SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".nc": "netcdf"}
 
 
 def table(dataset: "xr.Dataset") -> "pd.DataFrame":
-    """A table with a row for each combination of coordinates and a column for each axis, quantity and error.
+    """A row for every combination of coordinates, and a column for every axis, quantity and error.
 
     A quantity that does not depend on an axis is repeated along it. Quantities whose axes do not fit into one another
     (a curve along ``tau`` and a line along ``tau_line``) have rows of their own, one block after the other, in which
@@ -49,7 +49,7 @@ def table(dataset: "xr.Dataset") -> "pd.DataFrame":
 
 
 def tree(dataset: "xr.Dataset") -> "xr.DataTree":
-    """A Dataset as a DataTree with the groups of ArviZ; the root has its attributes.
+    """Convert a Dataset to a DataTree with the groups of ArviZ; the root keeps its attributes.
 
     For chains of a sampler, ``posterior`` has the draws, over ``chain`` and ``draw``, and ``sample_stats`` the
     other quantities. For results of a claim, ``observed_data`` has the measurements, with their errors, and
@@ -84,7 +84,7 @@ def _plain(attributes: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _text(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    """Attributes as netCDF has them: text and numbers stay, other values become JSON."""
+    """Attributes for netCDF: values that are neither text nor numbers become JSON."""
     return {
         name: value if isinstance(value, str | int | float) and not isinstance(value, bool) else json.dumps(value)
         for name, value in _plain(attributes).items()
@@ -181,9 +181,7 @@ def export(
     if to.is_dir():
         raise expected("to", "a file", f"the directory {to}")
     if to.exists() and not force:
-        raise InputError(
-            f"{to}: expected the name of a new file, got an existing one; `--force` (force=True) replaces it"
-        )
+        raise InputError(f"{to}: expected a new file, got an existing one; `--force` (force=True) replaces it")
     if isinstance(results, str | Path):
         from icllab.lab.api import locate
 
