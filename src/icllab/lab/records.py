@@ -68,12 +68,14 @@ def statement(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
 
 
 def groups(claim: str, folder: str | Path | None = None) -> list[str]:
-    """The groups of data in a claim's record."""
-    import h5py
-
+    """The groups of data in a claim's record; for a claim from elsewhere, whose data are not opened, its sizes."""
     path = record_file(registry.file(claim, folder)).with_suffix(".nc")
     if not path.is_file():
         return []
+    if registry.is_foreign(claim, folder):
+        return list(read(claim, folder))
+    import h5py
+
     with disk_faults(f"cannot read {path}"), h5py.File(path, locking=False) as file:
         return list(file)
 
@@ -84,10 +86,10 @@ def recorded_size(claim: str, size: str | None, control: str | None, folder: str
     Raises:
         CellsMissing: The record has no such data.
     """
-    stated = list(read(claim, folder))
-    present = stated if registry.is_foreign(claim, folder) else groups(claim, folder)  # its file is not opened here
+    present = groups(claim, folder)
     if size is None:
-        names = {s for s in SIZES[1:] if group(s, control) in present} or {*stated} - {SIZES[0]} or {"small"}
+        names = {s for s in SIZES[1:] if group(s, control) in present} or {*read(claim, folder)} - {SIZES[0]}
+        names = names or {"small"}
         size = max(names, key=SIZES.index)
     if group(size, control) not in present:
         under = f" under the control {control!r}" if control else ""
@@ -340,12 +342,7 @@ def card(claim: str, folder: str | Path | None = None, *, judged: bool = True) -
     entries = {**references(), **parsed(statement["references"], "references")}
     for key in statement["sources"]:
         require_known(f"source of {claim}", key, entries)
-    if not judged:
-        content, present = {"claim": statement}, []
-    elif not elsewhere:
-        present = groups(claim, folder)
-    else:  # its file is not opened here
-        present = [*content] if record_file(registry.file(claim, folder)).with_suffix(".nc").is_file() else []
+    content, present = (content, groups(claim, folder)) if judged else ({}, [])
     return Card(
         claim,
         statement["sentence"],
