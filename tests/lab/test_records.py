@@ -8,6 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+import strangers
 import xarray as xr
 from faults.processes import CLAIM, CLAIMS
 
@@ -15,7 +16,7 @@ import icllab as icl
 from icllab.cli import main
 from icllab.core.errors import CellsMissing, InputError
 from icllab.core.files import DamagedFile
-from icllab.lab import recording, records, registry
+from icllab.lab import recording, records, registrations, registry
 from icllab.lab.checks import Finding, Outcome
 
 
@@ -161,6 +162,20 @@ def test_data_that_are_not_there_or_not_those_of_the_record_are_refused(recorded
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedFile, match="expected data of digest 000"):
         icl.recorded(CLAIM, claims=recorded)
+
+
+def test_a_claim_from_elsewhere_without_data_is_not_recorded_and_its_files_stay_closed(tmp_path, monkeypatch):
+    monkeypatch.setenv("ICLLAB_CONFIG", str(tmp_path / "config"))
+    folder, mark = strangers.planted(tmp_path / "theirs", tmp_path / "mark"), tmp_path / "mark"
+    registrations.add(folder)
+    (folder / strangers.CLAIM / "record.nc").write_bytes(b"not opened")
+    assert records.groups(strangers.CLAIM) == ["smoke", "small"]
+    assert records.card(strangers.CLAIM).verdict == "holds"
+    (folder / strangers.CLAIM / "record.nc").unlink()
+    assert records.card(strangers.CLAIM).verdict is None
+    with pytest.raises(CellsMissing, match=f"{strangers.CLAIM} is not recorded at size small"):
+        records.data(strangers.CLAIM)
+    assert not mark.exists()
 
 
 def test_data_of_another_generator_are_refused_and_those_of_version_03_are_of_this_one(recorded):

@@ -1,4 +1,4 @@
-"""Claims: each a small file that states what should be true, measures it and checks it.
+"""Claims: small files that state a finding, measure it and check it.
 
 The subpackages meet here. A claim's ``theory`` and its ``measure`` share no code, and its check is a pure function of
 the Dataset that carries both. Claim files import JAX only in ``measure.py``, so that listing, citing and checking

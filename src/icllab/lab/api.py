@@ -79,7 +79,7 @@ def check(
     claims: str | Path | None = None,
     recorded: bool = False,
 ) -> "Verdict":
-    """The verdict on results that are there; nothing is computed.
+    """The verdict on stored results; no cell is computed.
 
     Args:
         claim: ``subject/finding``.
@@ -109,7 +109,7 @@ def draw(
     claims: str | Path | None = None,
     recorded: bool = False,
 ) -> "Figure":
-    """The figure of a claim's Dataset; or, of a claim's name, of the results under ``out`` or of its record.
+    """The figure of a Dataset, or of a claim's results under ``out`` or in its record.
 
     Several stand side by side in one figure, their panels lettered through.
 
@@ -215,7 +215,7 @@ def locate(
 
 
 def _directory(root: Path, folder: str | Path | None) -> "xr.Dataset":
-    """Everything that was requested of a store, wherever it is; of an unknown claim, the Dataset of its last run."""
+    """All requested cells of a store; for an unknown claim, the Dataset of its last run."""
     from icllab.lab.foreign import read_foreign
     from icllab.lab.results import Store
 

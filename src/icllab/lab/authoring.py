@@ -99,7 +99,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 def badge(met: int, total: int) -> str:
-    """An SVG of one line: ``icl-lab | conforms, no verdict``, or of how many items are met."""
+    """An SVG of one line: ``icl-lab | conforms, no verdict``, or the number of items that are met."""
     right, colour = ("conforms, no verdict", "#00734f") if met == total else (f"{met} of {total}", "#b3401a")
     left, letter, height = "icl-lab", 6.6, 20
     widths = [round(len(text) * letter) + 14 for text in (left, right)]

@@ -34,14 +34,14 @@ LARGEST = 20_000_000
 
 
 def certificate(evidence: Evidence) -> dict[str, Any]:
-    """The certificate of data, with its digest; numbers of findings have six digits, as in a record."""
+    """The certificate of a claim's evidence, with its digest; findings have six digits, as in a record."""
     content = assemble(evidence)
     findings = {id: row | {n: records.rounded(row[n]) for n in NUMBERS} for id, row in content["findings"].items()}
     return sealed(content | {"findings": findings, "issued": issued()})
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain content with the digest of all that it says."""
+    """The content as plain values, with its digest."""
     plain = {name: value for name, value in strict(content).items() if name != "digest"}
     return {**plain, "digest": content_digest(plain)}
 
@@ -59,7 +59,7 @@ def as_bytes(content: Mapping[str, Any]) -> bytes:
 
 
 def assemble(evidence: Evidence) -> dict[str, Any]:
-    """All that can be computed from the data and the sources that are here; numbers unrounded."""
+    """Compute every section from the data and the sources on this machine, without rounding."""
     claim, files = evidence.claim, source_files.source_files(evidence.name, evidence.folder)
     elsewhere = registry.book(registry.file(evidence.name, evidence.folder)) is None
     content = {
@@ -140,7 +140,7 @@ def as_stated(content: Mapping[str, Any], computed: dict[str, Any]) -> tuple[dic
 
 
 def issued() -> dict[str, Any]:
-    """Who issues a certificate: this installation, now."""
+    """Date, versions and commit of the issuer: this installation."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "package": icllab.__version__,
@@ -150,7 +150,7 @@ def issued() -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A certificate from its file, read strictly; whether its content is true is for ``verify``.
+    """Read the file of a certificate strictly; ``verify`` tells whether the content is true.
 
     Raises:
         InputError: The file is no certificate of this schema.

@@ -15,7 +15,7 @@ Answers = dict[str, dict[str, str | None]]
 
 
 def answers(content: Mapping[str, Any]) -> Answers:
-    """Venue -> item -> answer, in the order of the venue's list."""
+    """Map each venue to its items with their answers, in the order of its list."""
     statement, design, cost = content["statement"], content["design"], content["measurement"]
     sample = f"key {design['key']}, {len(design['seeds'])} seeds" if design["seeds"] else f"key {design['key']}"
     claims = f"One claim, the sentence of this certificate. {content['verdict']}: {worded(content['counts'])}."
@@ -65,7 +65,7 @@ def command(content: Mapping[str, Any]) -> str:
 
 
 def _values(values: list[Any]) -> str:
-    """Values of an axis; of many, the first and the last."""
+    """Spell the values of an axis; of more than six, the first and the last."""
     texts = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
     return ", ".join(texts) if len(texts) <= 6 else f"{texts[0]} to {texts[-1]} ({len(texts)} values)"
 
@@ -81,7 +81,7 @@ def _unfalsified(content: Mapping[str, Any]) -> str:
 
 
 def _open(content: Mapping[str, Any]) -> str | None:
-    """Data of a trusted book are open; of results and claims elsewhere only their owner can say."""
+    """Answer for data of a trusted book; None for results and claims of others, whose owner knows."""
     if content["origin"] == "results" or content["conformance"] is not None:
         return None
     return "Code and measured data are in the book of icl-lab; their digests stand here."

@@ -90,7 +90,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """``holds`` where every finding and condition holds; ``fails`` before ``undecided``; that without findings."""
+        """The worst outcome: ``fails`` before ``undecided`` before ``holds``; ``undecided`` without findings."""
         return worst(finding.outcome for finding in self.findings)
 
     def __repr__(self) -> str:
@@ -230,7 +230,7 @@ def _one_sided(sign: int, sigmas: float) -> Judge:
 def equal(
     id: str, phrase: str, value: Number, target: Number, *, otherwise: Outcome = Outcome.FAILS, at: At | None = None
 ) -> list[Finding]:
-    """A statement without statistical error: a count, a position on a grid. ``otherwise`` is its other outcome."""
+    """Is a number without statistical error equal to another, such as a count? If not, the outcome is ``otherwise``."""
 
     def judge(m: float, sides: Sides, far: Sides, p: float, limit: float) -> tuple[Outcome, float, str]:
         return (Outcome.HOLDS if m == p else otherwise), 0.0, ""
@@ -246,7 +246,7 @@ def complete(id: str, phrase: str, met: bool, *, at: At | None = None) -> list[F
 
 
 def unmeasured(advice: str) -> Finding:
-    """Condition: what a check needs is measured; it is undecided, since that is not, and the advice says what."""
+    """An undecided condition: values that the check needs are not measured, and the advice names them."""
     return replace(complete("measured", "what the check needs is measured", False)[0], advice=advice)
 
 
@@ -259,12 +259,12 @@ def needed(values: Mapping[str, Sequence[Any]]) -> str:
 
 
 def withheld(findings: Iterable[Finding], advice: str) -> list[Finding]:
-    """The findings, all of them undecided, whatever their numbers: the advice says why."""
+    """Make all findings undecided, with a reason as the advice."""
     return [replace(finding, outcome=Outcome.UNDECIDED, advice=advice) for finding in findings]
 
 
 def seedless(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, with errors that are known of one seed; without this a verdict on a single seed is undecided."""
+    """Mark findings whose errors are known from one seed; others are undecided on a single seed."""
     return [replace(finding, seedless=True) for finding in findings]
 
 
@@ -310,7 +310,7 @@ def _findings(
     sigmas: float = SIGMAS,
     at: At | None = None,
 ) -> list[Finding]:
-    """One finding for each element; of a geometric mean logarithms are compared and numbers reported."""
+    """One finding for each element; for a geometric mean, logarithms are compared and numbers reported."""
     findings = []
     for coordinates, (m, s, *errors, p, bound) in _elements(estimate, target, limit):
         if isinstance(estimate, Interval):
@@ -333,7 +333,7 @@ def _findings(
 
 
 def _elements(estimate: Estimated, *numbers: Number) -> Iterator[tuple[dict[str, Any], tuple[float, ...]]]:
-    """Coordinates and numbers of each element of the estimate, with those that it is compared with."""
+    """Yield coordinates and numbers of each element of the estimate, with its targets."""
     value = estimate.value
     arrays = [value, estimate.error]
     more = ("low", "high", "lowest", "highest") if isinstance(estimate, Interval) else ("freedom", "skewness")

@@ -156,7 +156,7 @@ class Claim:
         object.__setattr__(self, "controls", {name: self._resolved(c) for name, c in self.controls.items()})
 
     def _resolved(self, control: Control) -> Control:
-        """The control, with a formula where it has keyword arguments of the claim's."""
+        """The control, with a formula in the place of keyword arguments of the claim's theory."""
         if self.theory is None or not isinstance(control.theory, Mapping):
             return control
         return dataclasses.replace(control, theory=functools.partial(self.theory, **control.theory))
@@ -216,7 +216,7 @@ class Claim:
         return Seeds(count, 1, self._first_seed(size) if first is None else first).values
 
     def _first_seed(self, size: str) -> int:
-        """The first of a size: a block begins there, and no smaller size that is judged has it or a later one."""
+        """First seed of a size: the start of a block, after the seeds of all smaller judged sizes."""
         seeds, smaller = self.sizes[size].get("seed"), SIZES[1 : max(SIZES.index(size), 1)]
         if isinstance(seeds, Seeds) and seeds.first is not None:
             return seeds.first
@@ -281,7 +281,7 @@ class Claim:
 
 
 class Point(SimpleNamespace):
-    """Fixed values and coordinates as attributes; ``names_read`` has the names of those that were read."""
+    """Fixed values and coordinates as attributes; ``names_read`` has the names of the attributes read so far."""
 
     __slots__ = ("names_read",)
 
@@ -361,7 +361,7 @@ def _derived(name: str, rows: Mapping[str, Quantity]) -> Quantity:
 
 
 def like(name: str, example: Value, value: Any) -> Value:
-    """``value`` read as the kind of number (or name) that ``example`` is; text is parsed."""
+    """Convert a value to the kind of number or name of ``example``; text is parsed."""
     kind = {int: "an integer", float: "a number", str: "a name"}[type(example)]
     if isinstance(value, bool):
         raise expected(name, kind, value)

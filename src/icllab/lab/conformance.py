@@ -35,7 +35,7 @@ Faults: TypeAlias = Callable[[Claim, Path | None], Iterator[str]]
 
 
 def conform(folder: Path) -> tuple[str, dict[str, str]]:
-    """The name of the claim in a folder, and the fault of every item that it must have, empty where it is met.
+    """The name of the claim in a folder, and a map from each required item to its fault, empty if it is met.
 
     Raises:
         InputError: The folder has no ``claim.py``.
@@ -57,7 +57,7 @@ def conform(folder: Path) -> tuple[str, dict[str, str]]:
 
 
 def answers(items: Mapping[str, Faults], claim: Claim, folder: Path | None) -> dict[str, str]:
-    """Map each item to its fault, or an empty text; a fault of the record is one of every item that it has."""
+    """Map each item to its fault, or an empty text; an unreadable record is a fault of each item about it."""
     texts = {}
     for item, faults in items.items():
         try:
@@ -82,7 +82,7 @@ def sentence_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
 
 
 def sizes_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """``smoke``, and a size that is judged; ``medium``, where there is one, repeats no seed of ``small``."""
+    """Yield ``smoke`` or ``small`` if it is missing, and seeds that ``medium`` repeats."""
     for size in SIZES[:2]:
         if size not in claim.sizes:
             yield f"sizes: there is no {size}"
@@ -97,7 +97,7 @@ def repeated_seeds(claim: Claim) -> set[Any]:
 
 
 def measurement_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """A ``VERSION``, and at least one control that is an argument of ``measure``."""
+    """Yield a missing ``VERSION``, missing simulated controls, and their unknown arguments."""
     tree = syntax_tree(registry.measure_file(registry.file(claim.name, folder)))
     assigned = {ast.unparse(target) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
     if "VERSION" not in assigned:
@@ -168,7 +168,7 @@ def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
 
 
 def _straw(verdict: "Verdict", under: "Verdict", *, axes: bool) -> Iterator[str]:
-    """Faults of a control: an honest one keeps the findings and, without ``axes``, their predictions."""
+    """Yield faults of a control: it must keep the findings and, without ``axes``, their predictions."""
     before = {finding.id: finding for finding in verdict.findings if finding.about == "claim"}
     pairs = [(before[finding.id], finding) for finding in under.findings if finding.id in before]
     sizes = [(max(abs(b.measured), abs(b.predicted)), abs(f.measured)) for b, f in pairs if f.outcome == "fails"]
@@ -226,7 +226,7 @@ RECORDED: dict[str, Faults] = {
 
 
 def measured_again(claim: Claim, folder: Path, key: int) -> str | None:
-    """Differences of a random cell of the smallest judged size; None if it takes too long by the record."""
+    """Measure a random cell of the smallest judged size again; its differences, or None if a cell takes too long."""
     size = next(size for size in SIZES[1:] if size in records.groups(claim.name, folder))
     grid, seconds = claim.at(size).grid(size), records.read(claim.name, folder)[size]["seconds"]
     if seconds > AGAIN * len(grid):

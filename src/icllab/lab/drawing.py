@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def picture(claim: Claim, dataset: "xr.Dataset") -> "Figure":
-    """The claim's figure of a Dataset, in the look in force."""
+    """The claim's figure of a Dataset, in the current style."""
     from icllab.figures.style import context
 
     assert claim.figure is not None  # the registry has set it
@@ -24,7 +24,7 @@ def picture(claim: Claim, dataset: "xr.Dataset") -> "Figure":
 def pictures(
     drawings: "Sequence[tuple[str, Callable[[], Figure]]]", style: str = "screen", width: str | float | None = None
 ) -> "Figure":
-    """The figure of a claim, which has a name and draws itself, in a style; or those of several side by side."""
+    """The figure of a claim in a style, or figures of several side by side, from names and functions that draw."""
     from icllab.figures.layout import side_by_side, sized
     from icllab.figures.style import drawn_as, named_look
 
@@ -35,7 +35,7 @@ def pictures(
 
 
 def figure_files(claim: Claim, dataset: "xr.Dataset", stem: Path) -> tuple[list[Path], list[str]]:
-    """The files of the figure; or a note where it cannot be drawn, since a verdict needs none."""
+    """Save the figure and return its files, or a note if it cannot be drawn: a verdict needs no figure."""
     from icllab.figures import save
 
     try:

@@ -92,13 +92,13 @@ class Estimate:
         return _joined(ratio, (self, 1 / operand.value), (operand, -ratio / operand.value))
 
     def log(self) -> "Estimate":
-        """The same, kept as a logarithm, to first order in the error."""
+        """The estimate as a logarithm, to first order in the error."""
         if self.logarithmic:
             return self
         return replace(self, value=np.log(self.value), error=self.error / np.abs(self.value), logarithmic=True)
 
     def number(self) -> "Estimate":
-        """The same, kept as a number and not as a logarithm, to first order in the error."""
+        """The estimate as a number instead of a logarithm, to first order in the error."""
         if not self.logarithmic:
             return self
         return replace(self, value=np.exp(self.value), error=np.exp(self.value) * self.error, logarithmic=False)
@@ -175,7 +175,7 @@ def limit(finite: Estimate, along: str = "dim", *, order: int) -> Estimate:
 
 
 def stored(dataset: xr.Dataset, name: str) -> Estimate:
-    """A quantity of a dataset with the ``_error`` that stands beside it; without one it is exact."""
+    """A quantity of a dataset with its ``_error``; exact if the dataset has none."""
     error = f"{name}_error"
     return Estimate(dataset[name], dataset[error] if error in dataset else xr.zeros_like(dataset[name], dtype=float))
 

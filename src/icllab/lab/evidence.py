@@ -75,12 +75,12 @@ class Evidence:
 
     @property
     def datasets(self) -> "dict[str | None, xr.Dataset]":
-        """Measurements, without theory: of the claim, None, and of each control that has data of its own."""
+        """Measurements without theory: of the claim (key None) and of each control with its own data."""
         return {name: dataset for name, (dataset, _) in self._measured.items()}
 
     @functools.cached_property
     def verdicts(self) -> dict[str | None, Verdict]:
-        """Verdicts of the claim, None, and of each control whose data are there; a formula has those of the claim."""
+        """Verdicts on the claim (key None) and under each control; a formula is judged on the claim's data."""
         from icllab.lab.judging import judge
 
         names = [name for name, control in self.claim.controls.items() if name in self.datasets or not control.measured]
@@ -110,7 +110,7 @@ class Evidence:
 
     @functools.cached_property
     def controls(self) -> Table:
-        """Name -> meaning of a control, its verdict or None, and the findings that fail under it."""
+        """Map each control to its meaning, its verdict or None, and the findings that fail under it."""
         table: Table = {}
         for name, control in self.claim.controls.items():
             under = self.verdicts.get(name)
@@ -121,7 +121,7 @@ class Evidence:
 
     @functools.cached_property
     def findings(self) -> Table:
-        """Identifier -> numbers and outcome of a finding, and the controls that falsify it."""
+        """Map each finding to its numbers, its outcome, and the controls that falsify it."""
         table: Table = {}
         for finding in self.verdicts[None].findings:
             numbers = {name: float(getattr(finding, name)) for name in NUMBERS}
@@ -177,11 +177,11 @@ class Evidence:
         return float((entry["controls"][control] if control else entry)["seconds"])
 
     def digests(self) -> dict[str, str]:
-        """Map each name of data to their digest."""
+        """Map the name of each part of the data to its digest."""
         return {records.group(self.size, name): records.data_digest(part) for name, part in self.datasets.items()}
 
     def faults(self) -> list[str]:
-        """Lines on a record whose data are not of its size, or whose ``record.json`` contradicts them."""
+        """List each way in which a record is of another size, or contradicts its own data."""
         return [] if self.out is not None else [*self.misplaced(), *self.contradictions()]
 
     def misplaced(self) -> Iterator[str]:
@@ -206,7 +206,7 @@ class Evidence:
         yield from (f"record.json contradicts its data: {worded(*change)}" for change in differences(stated, right))
 
     def request(self, control: str | None) -> Request:
-        """The request that measures a cell of the data as it was: the same fixed numbers, the same precision."""
+        """The request that measures a cell as before: with the same fixed numbers and precision."""
         configuration = records.configuration(self.datasets[control])
         fixed = {name: (value,) for name, value in configuration["fixed"].items()}
         placement, products = Placement(precision=configuration["precision"]), configuration["matmul_precision"]
@@ -214,7 +214,7 @@ class Evidence:
         return dataclasses.replace(request, control=control, matmul_precision=products)
 
     def grids(self, control: str | None) -> list[Grid]:
-        """The grids that were requested; those of a record's size."""
+        """The requested grids of results, or the grid of a record's size."""
         from icllab.lab.results import Store
 
         if self.out is None:

@@ -1,4 +1,4 @@
-r"""Medians, with censoring, and fractions, with intervals that assume no distribution, over named axes.
+r"""Medians (with censoring) and fractions, with distribution-free intervals over named axes.
 
 The probability that an interval misses is at most that of so many standard errors on each side,
 :math:`\epsilon = P(Z < -\sigma)`, .00135 of three. Of n samples the *median* lies between two of them in order,
@@ -75,7 +75,7 @@ class Interval:
     _repr_html_ = fields_html
 
     def __truediv__(self, operand: "Interval") -> "Interval":
-        """The ratio of positive numbers. It holds their ratio wherever both intervals hold theirs."""
+        """The ratio of positive numbers: the interval covers it whenever both intervals cover theirs."""
 
         def limits(mine: _Limits, others: _Limits) -> _Limits:
             below = others[0] > 0
@@ -87,7 +87,7 @@ class Interval:
 
     @property
     def error(self) -> xr.DataArray:
-        """Half the width over the standard errors of one side; of the side that has a limit where one has."""
+        """Half the width of the interval over its standard errors; of one side if the other is unlimited."""
         sides = xr.concat([self.value - self.low, self.high - self.value], "side")
         return sides.where(np.isfinite(sides)).mean("side") / SIGMAS
 

@@ -50,7 +50,7 @@ _resident: int | None = None  # bytes of this process before its first cell, or 
 
 
 class CellFault(IclError):
-    """The measurement of a cell raised; ``details`` is the traceback."""
+    """Error of a cell whose measurement raised; ``details`` is the traceback."""
 
     def __init__(self, message: str, details: str = "") -> None:
         super().__init__(message, details)
@@ -61,7 +61,7 @@ class CellFault(IclError):
 
 
 class UnfitWorker(EnvironmentFault):
-    """A worker has other versions than the run."""
+    """Error of a worker with other versions than the run."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def new_request(
     claims: str | Path | None = None,
     placement: Placement = AS_STATED,
 ) -> Request:
-    """A request from a user's values; names are checked. A claim from elsewhere is named by its folder: it will run."""
+    """A request with a user's values, whose names are checked; a claim from elsewhere runs, from its folder."""
     folder = _folder(out, claims)
     if isinstance(claim, str) and registry.is_foreign(claim, folder):
         folder = str(registry.file(claim, folder).parent)
@@ -294,7 +294,7 @@ def _dataset(job: Job) -> "xr.Dataset":
 
 
 def drop_programs() -> None:
-    """Drop what JAX has compiled, where it takes too much memory, or too many of a process's memory mappings.
+    """Drop compiled programs if they take too much memory or too many memory mappings.
 
     A program takes some ten mappings. A run of thousands would end in *Unable to allocate section memory*. Cells of one
     shape are measured one after the other, so a program that is dropped is seldom compiled again.

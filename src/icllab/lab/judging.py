@@ -1,4 +1,4 @@
-"""A claim's theory beside what was measured, and the verdict of its check on both."""
+"""The theory of a claim beside its measurements, and the verdict of its check."""
 
 import contextlib
 import json
@@ -64,7 +64,7 @@ def ascending(claim: Claim, dataset: xr.Dataset) -> xr.Dataset:
 
 
 def missing_values(claim: Claim, dataset: xr.Dataset) -> Block:
-    """Axis -> the values of the data's size that the data lack; seeds apart.
+    """Map each axis but seeds to the values of the size that the data lack.
 
     A claim's ``reduce`` may leave out values: then an axis with several values lacks none.
     """
@@ -86,7 +86,7 @@ def blank_quantities(claim: Claim, dataset: xr.Dataset) -> list[str]:
 
 
 def _measured(claim: Claim, dataset: xr.Dataset) -> list[str]:
-    """The names of a claim's quantities in a Dataset but those of predictions."""
+    """The names of a claim's quantities in a Dataset, without predictions."""
     return [name for name in claim.vocabulary.quantities if name in dataset and not name.endswith(PREDICTED)]
 
 
@@ -96,7 +96,7 @@ def completed_axes(dataset: xr.Dataset, lacking: Block) -> xr.Dataset:
 
 
 def unnamed(dataset: xr.Dataset) -> xr.Dataset:
-    """A copy with what a theory and a check may know: no attribute that tells a control from the claim."""
+    """A copy without attributes that a theory or a check could use to tell a control from the claim."""
     attributes = {name: dataset.attrs[name] for name in ("claim", "names") if name in dataset.attrs}
     if "configuration" in dataset.attrs:
         configuration = parse_json(dataset.attrs["configuration"], "configuration") | {"control": None}
@@ -105,7 +105,7 @@ def unnamed(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def verdict_at(claim: Claim, size: str, dataset: xr.Dataset, notes: Sequence[str] = ()) -> Verdict:
-    """The verdict of :func:`judge` on results of a size; at ``smoke`` there is none, whatever the findings would be."""
+    """The verdict of :func:`judge` on results of a size; none at ``smoke``."""
     return Verdict(claim.name, (), (*notes, NO_VERDICT)) if size == SIZES[0] else judge(claim, dataset, notes)
 
 
@@ -190,7 +190,7 @@ def _needed(claim: Claim, dataset: xr.Dataset, lacking: Block, error: Exception,
 
 
 def _origin(error: Exception) -> tuple[object, ...]:
-    """Type and place of an error; of a lookup also the key."""
+    """Type, place and, for a lookup, key of an error."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename not in (__file__, calls.__file__)]
     key = str(error).partition(". ")[0] if isinstance(error, KeyError) else ""  # what follows lists variables
@@ -198,5 +198,5 @@ def _origin(error: Exception) -> tuple[object, ...]:
 
 
 def _completed(claim: Claim, dataset: xr.Dataset, lacking: Block) -> xr.Dataset:
-    """The Dataset with NaN at missing values of axes, and with the theory there."""
+    """The Dataset with NaN and the theory at missing values of axes."""
     return unnamed(predicted(claim, completed_axes(dataset, lacking)))

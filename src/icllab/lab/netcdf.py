@@ -17,7 +17,7 @@ _STORED = "expected numbers, times or texts that netCDF stores"
 
 
 def netcdf_bytes(dataset: xr.Dataset) -> bytes:
-    """A Dataset as plain netCDF-4; what that cannot store raises InputError."""
+    """A Dataset as plain netCDF-4; raise InputError for values that netCDF cannot store."""
     with netcdf_refusals(dataset):
         return _netcdf_bytes(dataset)
 
@@ -51,7 +51,7 @@ def netcdf_refusals(dataset: xr.Dataset) -> Iterator[None]:
 
 
 def _parts(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
-    """Every attribute and every variable of a Dataset alone, with its name in words."""
+    """Yield each attribute and variable of a Dataset alone, with its name in words."""
     for key, value in dataset.attrs.items():
         yield f"attribute {key!r}", xr.Dataset(attrs={key: value})
     for name, variable in dataset.variables.items():

@@ -1,4 +1,4 @@
-"""Outcomes of findings, of claims and in files: one verdict and one count, whatever shows them."""
+"""Outcomes of findings and claims, and their counts."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """One failure fails the whole; without one, a single undecided leaves it undecided."""
+    """The worst outcome: ``fails`` before ``undecided`` before ``holds``; ``undecided`` if there are none."""
     outcomes = set(outcomes)
     for outcome in (Outcome.FAILS, Outcome.UNDECIDED):
         if outcome in outcomes:

@@ -15,14 +15,14 @@ _FIELDS = ("caption", "claims", "statistic", "axis", "strengths", "false", "repl
 
 @functools.cache
 def tables() -> dict[str, dict[str, Any]]:
-    """Name -> record of a planted family; empty where no book has any."""
+    """Map each planted family to its record; empty if no book has families."""
     paths = [path for folder in registry.beside("power") for path in sorted(folder.glob("*.json"))]
     records = {path.stem: read_object(path, "install the book again") for path in paths}
     return {name: {field: record[field] for field in _FIELDS} for name, record in records.items()}
 
 
 def power_of(claim: str, stated: Container[str] = ()) -> dict[str, dict[str, Any]]:
-    """Families whose record names a claim; ``claims_check`` is true of a family that is planted into its own check.
+    """Families whose record names a claim; ``claims_check`` marks families planted into the claim's own check.
 
     Args:
         claim: ``subject/finding``.
@@ -39,7 +39,7 @@ def power_of(claim: str, stated: Container[str] = ()) -> dict[str, dict[str, Any
 
 
 def false_alarms(record: Mapping[str, Any]) -> tuple[int, int]:
-    """Largest number of replicates at an end of a family with a verdict that is false there, and replicates."""
+    """Largest number of replicates with a false verdict at an end of a family, and the number of replicates."""
     strengths, verdicts = record["strengths"], record["verdicts"]
     counts = [
         sum(verdicts[verdict][strengths.index(float(end))] for verdict in false if verdict in verdicts)

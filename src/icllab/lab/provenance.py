@@ -17,7 +17,7 @@ _CODE = (".", ":(exclude)*record.json", ":(exclude)*record.nc")
 
 @functools.cache
 def commit(folder: Path = PACKAGE) -> str:
-    """The git commit of a folder's checkout, ``+changes`` if the folder has any but of records; else empty.
+    """The git commit of a folder, with ``+changes`` if files other than records differ; empty outside git.
 
     A folder without files in git, such as that of a wheel, has no commit.
     """
@@ -65,7 +65,7 @@ def reset_memory() -> None:
 
 
 def memory() -> dict[str, int]:
-    """The most memory that this process has had, in bytes of the host, as Linux tells it; empty elsewhere."""
+    """Peak memory of this process in bytes, on Linux; empty elsewhere."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM"):
@@ -74,13 +74,13 @@ def memory() -> dict[str, int]:
 
 
 def _processor() -> str:
-    """The processor's name, as Linux has it, else as Python does."""
+    """The processor's name, from Linux or else from Python."""
     return _cpu("model name") or platform.processor() or platform.machine()
 
 
 @functools.cache
 def _cpu(field: str) -> str:
-    """A field of the first processor, as Linux states it; empty where it states none."""
+    """A field of the first processor in /proc/cpuinfo; empty if it is absent."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")

@@ -1,4 +1,4 @@
-"""Record complete results beside a claim, and judge what is recorded."""
+"""Write complete results into the record of a claim, and judge the record."""
 
 import dataclasses
 import io
@@ -54,7 +54,7 @@ FEWER = (
 
 
 def size_note(claim: Claim, grid: Grid) -> str:
-    """A note if the data of a run over a grid will hardly fit a record; empty if they will, or the claim reduces them.
+    """A note if the data of a run over a grid will hardly fit a record; else empty.
 
     A number takes four bytes before compression. Axes of a quantity besides those of the grid are not counted.
     """
@@ -67,7 +67,7 @@ def size_note(claim: Claim, grid: Grid) -> str:
 
 
 def write(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset", folder: Any = None) -> Path:
-    """Record complete results and judge all that is recorded; a control goes to the entry of its size.
+    """Record complete results and judge the whole record again; a control goes to the entry of its size.
 
     Args:
         claim: The claim itself, not under the control.

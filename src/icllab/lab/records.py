@@ -48,7 +48,7 @@ def group(size: str, control: str | None = None) -> str:
 
 
 def read(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
-    """Size -> entry; empty where nothing was recorded."""
+    """Map each recorded size to its entry."""
     return {size: entry for size, entry in _content(claim, folder).items() if size in SIZES}
 
 
@@ -63,31 +63,33 @@ def _content(claim: str, folder: str | Path | None) -> dict[str, Any]:
 
 
 def statement(claim: str, folder: str | Path | None = None) -> dict[str, Any]:
-    """The claim's words as the record has them; empty without a record."""
+    """The statement of the claim in its record; empty without a record."""
     return _content(claim, folder).get("claim", {})
 
 
 def groups(claim: str, folder: str | Path | None = None) -> list[str]:
-    """The groups of data in a claim's record."""
-    import h5py
-
+    """The groups of data in a claim's record; for a claim from elsewhere, whose data are not opened, its sizes."""
     path = record_file(registry.file(claim, folder)).with_suffix(".nc")
     if not path.is_file():
         return []
+    if registry.is_foreign(claim, folder):
+        return list(read(claim, folder))
+    import h5py
+
     with disk_faults(f"cannot read {path}"), h5py.File(path, locking=False) as file:
         return list(file)
 
 
 def recorded_size(claim: str, size: str | None, control: str | None, folder: str | Path | None) -> str:
-    """The size, if its data are in the claim's record; for None the largest size that has data.
+    """Return a size whose data are in the claim's record; for None the largest.
 
     Raises:
         CellsMissing: The record has no such data.
     """
-    stated = list(read(claim, folder))
-    present = stated if registry.is_foreign(claim, folder) else groups(claim, folder)  # its file is not opened here
+    present = groups(claim, folder)
     if size is None:
-        names = {s for s in SIZES[1:] if group(s, control) in present} or {*stated} - {SIZES[0]} or {"small"}
+        names = {s for s in SIZES[1:] if group(s, control) in present} or {*read(claim, folder)} - {SIZES[0]}
+        names = names or {"small"}
         size = max(names, key=SIZES.index)
     if group(size, control) not in present:
         under = f" under the control {control!r}" if control else ""
@@ -136,7 +138,7 @@ def data(
 def predicted_data(
     claim: str, size: str | None = None, control: str | None = None, folder: str | Path | None = None
 ) -> "xr.Dataset":
-    """The recorded measurements with the claim's theory; of a control that is another formula, with that."""
+    """The recorded measurements with the claim's theory, or with the formula of a control."""
     from icllab.lab.judging import predicted
 
     content = registry.load(claim, folder)
@@ -165,7 +167,7 @@ def configuration(dataset: "xr.Dataset") -> dict[str, Any]:
 
 
 def data_digest(dataset: "xr.Dataset") -> str:
-    """SHA-256 of the names, axes and values of a Dataset, whatever its attributes and the order of its variables."""
+    """SHA-256 of a Dataset's names, axes and values; independent of attributes and variable order."""
     digest = hashlib.sha256()
     for name in sorted(map(str, dataset.variables)):
         variable = dataset[name].variable
@@ -178,7 +180,7 @@ def data_digest(dataset: "xr.Dataset") -> str:
 
 
 def size_faults(claim: Claim, size: str, control: str | None, dataset: "xr.Dataset") -> Iterator[str]:
-    """Each way in which data differ from a size, or from a control at a size: configuration, values of axes.
+    """Yield each way in which data differ from a size, or from a control at a size: configuration, values of axes.
 
     The claim may be renamed. Its ``reduce`` may leave out axes and values, and number values anew.
     """
@@ -236,13 +238,13 @@ def about(claim: Claim) -> dict[str, Any]:
 
 
 def definition(control: Control) -> str:
-    """A digest of what a control measures: its arguments and its axes, whatever its words."""
+    """A digest of a control's arguments and axes, independent of its words."""
     axes = {name: values if isinstance(values, int) else list(values) for name, values in control.axes.items()}
     return hashlib.sha256(repr((dict(control.measure), axes)).encode()).hexdigest()[:16]
 
 
 def reduced(claim: Claim, dataset: "xr.Dataset") -> "xr.Dataset":
-    """The Dataset as a record keeps it: what the claim's ``reduce`` makes of it."""
+    """The Dataset as a record keeps it, reduced by the claim's ``reduce``."""
     attributes = dataset.attrs
     return dataset if claim.reduce is None else claim.reduce(dataset).assign_attrs(attributes)
 
@@ -261,7 +263,7 @@ def rounded(value: float) -> float | str:
 
 @dataclass(frozen=True)
 class Card:
-    """A claim and its records, as they are shown wherever a claim is shown.
+    """Statement and recorded verdicts of a claim, for every list and page.
 
     Attributes:
         claim: ``subject/finding``; ``title``, ``sentence``, ``conditions``, ``sources`` and ``sizes`` are the claim's.
@@ -289,12 +291,12 @@ class Card:
 
     @property
     def ordinary(self) -> str:
-        """The size that is run where none is named: ``small``, or the first above ``smoke`` of a claim without it."""
+        """The size of a run unless another is named: ``small``, or else the smallest above ``smoke``."""
         return next((size for size in self.sizes if size != SIZES[0]), self.sizes[0])
 
     @property
     def recorded(self) -> str | None:
-        """The largest size with a recorded verdict; where none has data, the largest with an entry."""
+        """The largest size with a recorded verdict; if none has data, the largest with an entry."""
         return max(self.record, key=lambda size: (bool(self.record[size]["verdict"]), SIZES.index(size)), default=None)
 
     @property
@@ -309,7 +311,7 @@ class Card:
 
 
 def _backed(entry: Mapping[str, Any], size: str, present: Iterable[str]) -> dict[str, Any]:
-    """An entry whose verdicts are None where their data are absent; a control by formula has those of its size."""
+    """An entry with None for verdicts whose data are absent; a control by formula has the data of its size."""
 
     def backed(verdict: str, *names: str) -> str | None:
         return verdict if set(names) & {*present} else None
@@ -340,12 +342,7 @@ def card(claim: str, folder: str | Path | None = None, *, judged: bool = True) -
     entries = {**references(), **parsed(statement["references"], "references")}
     for key in statement["sources"]:
         require_known(f"source of {claim}", key, entries)
-    if not judged:
-        content, present = {"claim": statement}, []
-    elif not elsewhere:
-        present = groups(claim, folder)
-    else:  # its file is not opened here
-        present = [*content] if record_file(registry.file(claim, folder)).with_suffix(".nc").is_file() else []
+    content, present = (content, groups(claim, folder)) if judged else ({}, [])
     return Card(
         claim,
         statement["sentence"],

@@ -39,7 +39,7 @@ class Registration:
 
 
 def registered() -> tuple[list[Registration], list[str]]:
-    """The folders of wheels, then those that the user added; and a line for each that cannot be used."""
+    """The folders of wheels and of the user, and a warning for each folder that cannot be used."""
     folders, warnings = list(_installed()[0]), list(_installed()[1])
     try:
         paths = added()
@@ -108,7 +108,7 @@ def added() -> list[Path]:
 
 
 def add(folder: Path) -> Path:
-    """Note a folder, once; its absolute path is returned."""
+    """Add a folder to the list, once, and return its absolute path."""
     folder = folder.resolve()
     _write(list(dict.fromkeys([*added(), folder])))
     return folder

@@ -1,4 +1,4 @@
-"""Which claims there are: a folder with a ``claim.py`` is a claim, its name is its subject and its own name.
+"""Find claims by name: a folder with a ``claim.py`` is the claim ``subject/finding`` of its path.
 
 The laboratory has no claims. It finds books of them, which wheels and the user register
 (:mod:`~icllab.lab.registrations`), each a folder of ``<subject>/<finding>/claim.py``. Claims of the books in
@@ -54,7 +54,7 @@ class Foreign:
 
 
 def claims(folder: str | Path | None = None) -> dict[str, Path]:
-    """``subject/finding`` -> file, for claims of the trusted books and of the user's ``folder``."""
+    """Map each claim of the trusted books and of the user's ``folder`` to its file."""
     files = dict(_trusted())
     if folder is None:
         return files
@@ -73,7 +73,7 @@ def claims(folder: str | Path | None = None) -> dict[str, Path]:
 
 
 def foreign() -> tuple[dict[str, Foreign], list[str]]:
-    """The claims from elsewhere by name, and a line for each that is left out; nothing of them is imported."""
+    """The claims from elsewhere by name, without an import, and a warning for each that is left out."""
     registered, warnings = registrations.registered()
     names: dict[str, Foreign] = {}
     for registration in registered:
@@ -95,7 +95,7 @@ def foreign() -> tuple[dict[str, Foreign], list[str]]:
 
 
 def clashes(folder: Path) -> list[str]:
-    """Names of the claims of a folder that others have already, each with whose it is."""
+    """Names of a folder's claims that other books already have, each with its book."""
     names, files = foreign()[0], foreign_files(folder)
     return [f"{name} is a claim of {holder}" for name, path in files.items() if (holder := _holder(name, path, names))]
 
@@ -119,7 +119,7 @@ def _holder(name: str, path: Path, names: dict[str, Foreign]) -> str:
 
 
 def foreign_files(folder: Path) -> dict[str, Path]:
-    """``subject/finding`` -> ``claim.py`` of the claims in a folder from elsewhere: folders alone, with plain names."""
+    """Map each claim in a folder from elsewhere to its ``claim.py``; only folders with plain names count."""
     files = _within_all(folder.resolve())
     return {
         name: path
@@ -163,17 +163,17 @@ def books() -> tuple[Registration, ...]:
 
 
 def absent() -> list[str]:
-    """A line on the book's place, unless a book is installed."""
+    """A line that says how to install the book; empty if a book is installed."""
     return [] if books() else ["no book is installed; in a clone of icl-lab `pip install -e book` brings its claims"]
 
 
 def book(path: Path) -> Registration | None:
-    """The trusted book that holds a file; None of a file of any other."""
+    """The trusted book that holds a file, or None."""
     return next((entry for entry in books() if path.is_relative_to(entry.folder)), None)
 
 
 def origin(name: str, folder: str | Path | None = None) -> dict[str, str]:
-    """The book of a claim with its version, and its commit; of a claim of the user's, the commit of its folder."""
+    """Book, version and commit of a claim; for a user's claim the commit of its folder."""
     path = file(name, folder)
     entry = next((entry for entry in registrations.registered()[0] if path.is_relative_to(entry.folder)), None)
     place = path.parent if entry is None else entry.folder
@@ -193,7 +193,7 @@ def _trusted() -> dict[str, Path]:
 
 
 def _within_all(folder: Path) -> dict[str, Path]:
-    """The claims right in a folder of the user's, and those in its folders, which are subjects then."""
+    """The claims in a user's folder, and the claims in its subfolders, which are subjects."""
     files = _within(folder)
     for subject in sorted(folder.iterdir()):
         if subject.is_dir() and not (subject / "claim.py").is_file():
@@ -202,7 +202,7 @@ def _within_all(folder: Path) -> dict[str, Path]:
 
 
 def _within(subject: Path) -> dict[str, Path]:
-    """The claims right in a folder of the user's: folders with a ``claim.py``, and files; or it is one itself."""
+    """The claims in a user's folder: folders with a ``claim.py``, files, or the folder itself."""
     if (subject / "claim.py").is_file():
         return {f"{subject.parent.name}/{subject.name}": subject / "claim.py"}
     files = [path for path in sorted(subject.glob("*.py")) if _NAME.fullmatch(path.stem)]
@@ -248,13 +248,13 @@ def load(name: str, folder: str | Path | None = None) -> Claim:
 
 
 def measure_file(path: Path) -> Path:
-    """The file in which a claim is measured: ``measure.py`` beside it, or its own."""
+    """The file that measures a claim: ``measure.py`` beside it, or its own file."""
     beside = path.with_name("measure.py")
     return beside if path.name == "claim.py" and beside.is_file() else path
 
 
 def version(path: Path) -> int:
-    """The ``VERSION`` that the measuring file of a claim states, 1 where it states none; nothing is imported."""
+    """The ``VERSION`` in the measuring file of a claim, or 1, without an import."""
     match = _VERSION.search(source_text(measure_file(path)))
     return int(match[1]) if match else 1
 

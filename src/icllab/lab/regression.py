@@ -18,7 +18,7 @@ _PLATFORM = ("jax_version", "jaxlib_version", "numpy_version", "processor")
 
 
 def same_platform(golden: "xr.Dataset", dataset: "xr.Dataset") -> bool:
-    """True if versions and processor equal the golden numbers' own, on which equal programs round equally."""
+    """True if versions and processor equal those of the golden numbers, so that equal programs round equally."""
     return all(golden.attrs.get(name) and golden.attrs[name] == dataset.attrs.get(name) for name in _PLATFORM)
 
 

@@ -1,4 +1,4 @@
-r"""A random sample of the cells of a claim's data and of its controls, measured again and compared number by number.
+r"""Measure a random sample of a claim's cells again, and compare number by number.
 
 The verifier chooses the key of the sample. A cell's own key depends on its coordinates alone, so a cell is measured
 again as it was. Where a number moved, the cell is measured once more as JAX compiles it with other optimisations, which
@@ -124,7 +124,7 @@ def drawn(cells: Sequence[Cell], fraction: float, key: int) -> list[Cell]:
 
 
 def _compared(evidence: Evidence, control: str | None, cell: Coordinates, seeds_key: int | None = None) -> Rerun:
-    """One cell, measured again, against its part of the data; with a key, two of its seeds."""
+    """Measure one cell again, or with a key two of its seeds, and compare it with the data."""
     stored, now = _parts(evidence, control, cell, seeds_key)
     place = " under ".join(filter(None, (spelled(cell), control)))
     at = f" at {place}" if place else ""
@@ -219,7 +219,7 @@ def _one_sign(gap: _Gap, level: float) -> bool:
 def _parts(
     evidence: Evidence, control: str | None, cell: Coordinates, seeds_key: int | None
 ) -> "tuple[xr.Dataset, xr.Dataset]":
-    """The part of the data that is a cell's, and the same measured now."""
+    """The stored data of a cell, and the data that are measured now."""
     from icllab.lab.netcdf import from_bytes
     from icllab.lab.results import assemble
 

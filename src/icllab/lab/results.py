@@ -89,7 +89,7 @@ class Store:
         write_atomically(path, content)
 
     def withdraw(self, grid: Grid) -> None:
-        """Forget a request; a store that is left empty takes any configuration."""
+        """Remove a request; an empty store then takes any configuration."""
         with disk_faults(f"cannot withdraw a grid from {self.root}"):
             self._grid_file(grid)[0].unlink(missing_ok=True)
             if not any((self.root / "grids").iterdir()) and not any((self.root / "cells").iterdir()):
@@ -110,7 +110,7 @@ class Store:
         return self.root / "cells" / f"{name}.nc"
 
     def read(self, cell: Coordinates) -> xr.Dataset | None:
-        """A finished cell; None where there is none; a damaged one, or another's, raises DamagedFile."""
+        """Read a finished cell, or None; raise DamagedFile for a damaged file or another cell's."""
         path = self.path(cell)
         with disk_faults(f"cannot read {path}"):
             try:
@@ -142,7 +142,7 @@ class Store:
         self._checked.add(configuration)
 
     def block_to_measure(self, cell: Coordinates, block: Block) -> Block | None:
-        """The values at which a cell is to be measured; None where the stored cell has all of ``block``.
+        """The values at which a cell must be measured; None if the stored cell has all of ``block``.
 
         A cell that lacks a value is measured again at the union of the stored and the requested values. A damaged
         file is set aside.
@@ -306,7 +306,7 @@ def assemble(claim: Claim, grids: Sequence[Grid], cells: Sequence[tuple[Coordina
 
 
 def shared_attributes(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One value where all cells agree, else all as JSON; the latest ``created``, sums of seconds, the largest peak.
+    """Attributes of all cells: a shared value, or a JSON list of values; latest date, sum of seconds, largest peak.
 
     Of cells that an older version has measured, CPU time and memory are not known, and neither are those of the run.
     """

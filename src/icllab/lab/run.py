@@ -1,4 +1,4 @@
-"""Run a claim's cells, each once, on any executor, and read them back: resumable, in any number of processes."""
+"""Run the cells of a claim on any executor, in any number of processes, resume, and read results."""
 
 import contextlib
 import dataclasses
@@ -170,7 +170,7 @@ def _more_stored(grid: Grid, stored: Sequence[Grid]) -> list[str]:
 
 
 class _Sweep:
-    """The cells of one run on their way: submitted, measured, kept; tried again where they failed."""
+    """The cells of one run: submitted, measured, stored, and tried again if they failed."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class _Sweep:
 
 
 def share(cells: Sequence[Coordinates], number: int, shards: int) -> list[Coordinates]:
-    """The cells of one of several shards, numbered from 1: no two have one in common, and together they have all.
+    """The cells of one of several disjoint shards, numbered from 1, which together have all cells.
 
     Cells are dealt by size, the largest first, there and back again: each shard has as many as the others up to one,
     and of every size. The size is the product of the numeric coordinates, since what a cell costs grows with those; of
@@ -288,7 +288,7 @@ def share(cells: Sequence[Coordinates], number: int, shards: int) -> list[Coordi
 
 
 def collect(request: Request) -> "tuple[xr.Dataset, list[str]]":
-    """Everything that ``request`` asks for, with the claim's theory; and what a reader of it should know."""
+    """All results of a request with the claim's theory, and remarks for a reader."""
     from icllab.lab.judging import predicted
     from icllab.lab.results import Store
 
@@ -299,7 +299,7 @@ def collect(request: Request) -> "tuple[xr.Dataset, list[str]]":
 
 
 def read(request: Request, root: Path | None = None, *, theory: bool = True) -> "tuple[xr.Dataset, list[str]]":
-    """Everything that was ever requested of a store, without computing; missing cells raise CellsMissing.
+    """Read all results that were ever requested of a store; raise CellsMissing if cells are missing.
 
     Args:
         request: The claim, its size and where results are kept.

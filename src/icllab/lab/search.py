@@ -1,4 +1,4 @@
-"""Claims and references by what a reader types: words of titles, sentences, conditions, subjects and sources."""
+"""Search claims and references by words of titles, sentences, conditions, subjects and sources."""
 
 import difflib
 import re

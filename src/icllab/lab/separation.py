@@ -21,7 +21,7 @@ _ATTRIBUTES = {"open", "fdopen", "read_text", "read_bytes", "__doc__"}  # `compi
 
 
 def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
-    """Theory and measurement share no code, as far as imports tell.
+    """Yield imports and names by which theory and measurement may share code.
 
     The side of ``claim.py`` imports nothing of :data:`SIMULATION`, that of ``measure.py`` nothing of :data:`THEORY`,
     and no module of the author's own is on both. From ``claim.py`` the measurement may import names that are assigned
@@ -57,7 +57,7 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
 
 
 def _evasions(file: Path) -> set[str]:
-    """Names in a file by which code or numbers come in that no import statement shows."""
+    """Names in a file that bring in code or numbers without an import statement."""
     nodes = list(ast.walk(syntax_tree(file)))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     methods = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
@@ -65,7 +65,7 @@ def _evasions(file: Path) -> set[str]:
 
 
 def _side(path: Path, without: Path | None = None) -> dict[Path, set[str]]:
-    """File -> modules that it imports, of a file and of those in its folder that it imports in turn."""
+    """Map a file, and each file of its folder that it imports, to the imported modules."""
     side: dict[Path, set[str]] = {}
     waiting = [path]
     while waiting:

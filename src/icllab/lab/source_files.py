@@ -18,7 +18,7 @@ _REMEDY = "install the book again"
 
 
 def source_files(claim: str, folder: str | Path | None = None) -> dict[str, Path]:
-    """Name -> file: those of the claim's folder, and each ``_module.py`` of its subject that the text of one names.
+    """Map names to files of the claim's folder, and to each ``_module.py`` of its subject that they name.
 
     A name is relative to the folder of subjects: ``subject/finding/claim.py``.
     """
@@ -82,7 +82,7 @@ def _digest(text: str) -> str:
 
 
 def moved() -> dict[str, list[str]]:
-    """Name -> SHA-256 in icl-lab 0.3, and in the book when it moved there, of files that differ by imports alone."""
+    """Map each moved file to its SHA-256 in icl-lab 0.3 and in the book; both differ by imports alone."""
     paths = [entry.folder.with_name("moved.json") for entry in registry.books()]
     return {name: pair for path in paths if path.is_file() for name, pair in read_object(path, _REMEDY).items()}
 

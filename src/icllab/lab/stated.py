@@ -56,7 +56,7 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def verdict(claim: str, findings: list[Mapping[str, Any]], note: str) -> "Verdict":
-    """The verdict that stated findings have.
+    """The verdict of stated findings.
 
     Raises:
         DamagedFile: They are none.

@@ -1,4 +1,4 @@
-"""The file ``verdict.json`` beside results: the verdict that was given on them, and whether it still is one."""
+"""The file ``verdict.json`` beside results: write a verdict, and read it back."""
 
 import json
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ def judgement(request: Request, verdict: Verdict) -> dict[str, Any]:
 
 
 def note_verdict(request: Request, verdict: Verdict) -> None:
-    """Keep a verdict beside the results that it is about."""
+    """Write a verdict beside its results."""
     entry = {**judgement(request, verdict), "measure": request.claim().version}
     write_atomically(request.root / "verdict.json", (json.dumps(strict(entry), indent=1) + "\n").encode())
 
 
 def noted_verdict(root: Path) -> dict[str, Any] | None:
-    """The verdict that is kept beside results, as :func:`kept_verdict` reads it; None where there is none."""
+    """The verdict beside results, by :func:`kept_verdict`; None without a file."""
     path = root / "verdict.json"
     if not path.is_file():
         return None
@@ -38,7 +38,7 @@ def noted_verdict(root: Path) -> dict[str, Any] | None:
 
 
 def kept_verdict(entry: Mapping[str, Any]) -> str | None:
-    """The verdict of a ``verdict.json``, by its findings and not by the word of the version that wrote it.
+    """The verdict of a ``verdict.json``, computed from its findings: older versions chose other words.
 
     None at ``smoke``, which earlier versions judged, and where the file has no verdict.
     """

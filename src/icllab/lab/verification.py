@@ -1,4 +1,4 @@
-"""Verification of a certificate: all of it is computed again from the data that it names, and compared.
+"""Verify a certificate: compute it again from the data that it names, and compare.
 
 An edit of the file shows in its digest. An edit under a new digest shows where the content is computed again. What
 nobody can compute again, such as the date, is compared with what the record or the results state, and is listed as not
@@ -60,14 +60,14 @@ class Verification:
 
     @property
     def exit_status(self) -> int:
-        """1 where anything differs; then 4 or 3 where something could not be done; else that of the verdict."""
+        """1 if anything differs; 4 or 3 if a step failed; else the exit status of the verdict."""
         if self.differs:
             return 1
         return self.fault or (3 if self.verdict is None else self.status)
 
     @property
     def line(self) -> str:
-        """The whole in one line; what decides the exit status stands first."""
+        """The result in one line, which begins with the reason of the exit status."""
         differs = f"{self.differs[0]}{_more(len(self.differs) - 1)}" if self.differs else "nothing"
         parts = ["agrees: " + (", ".join(self.agrees) or "nothing"), f"differs: {differs}"]
         parts.append("not checked: " + (", ".join(self.unchecked) or "nothing"))
@@ -144,7 +144,7 @@ def verify(
 
 
 def _evidence(stated: Mapping[str, Any], out: str | Path, folder: str | Path | None) -> Evidence:
-    """The data that a certificate names; one of version 0.3 names a record without data as ``entry``."""
+    """The data that a certificate names; version 0.3 called a record without data ``entry``."""
     if stated["origin"] not in ("record", "entry", "results"):
         raise expected("origin", "record or results", stated["origin"])
     place = out if stated["origin"] == "results" else None
@@ -175,7 +175,7 @@ def _unchecked(changes: list[tuple[Place, Any, Any]], origin: str, other_version
 
 
 def foreign(stated: Mapping[str, Any]) -> str:
-    """Words on another version of the library than the certificate's; empty where it is this one."""
+    """A remark if another version of the library issued the certificate; else empty."""
     issuer = stated.get("issued")
     issuer = issuer if isinstance(issuer, Mapping) else {}
     installed = {"package": icllab.__version__, "commit": provenance.commit()}
