@@ -56,13 +56,12 @@ def standing(found: Sequence[Card]) -> str:
 
 
 def price(card: Card) -> str:
-    """What ``medium`` would cost where nothing is recorded at it, or above; empty elsewhere."""
+    """The cost of ``medium`` if nothing is recorded at it or above; otherwise empty."""
     if "medium" not in card.sizes or (card.verdict and card.recorded in ("medium", "full")):
         return ""
-    record = cost.basis(Request(card.claim, "medium"))
-    seconds = (record.seconds.value, *cost.seconds_here(record, None).interval)
-    hours, low, high = (f"{float(f'{value / 3600:.1g}'):g}" for value in seconds)
-    return f"Not recorded at `medium`, which would take {hours} core-hours ({low} to {high}), and its controls besides."
+    hours = cost.estimate(Request(card.claim, "medium")).seconds / 3600
+    about = f"{float(f'{hours:.1g}'):g} core-hours, within a factor of {cost.FACTOR:g}"
+    return f"Not recorded at `medium`, which would take {about}, and its controls besides."
 
 
 def page(found: Sequence[Card], figures: Path) -> str:

@@ -31,7 +31,7 @@ def icl(command, out, *words):
 
 def test_jobs_that_are_queued_again_go_on_from_their_checkpoints(tmp_path):
     """Both jobs in the middle of their cells; what they measure is what an undisturbed run does, to the bit."""
-    words = ("--slurm", "--jobs", "2", "--time", "20m", "--memory", "1", "--json")
+    words = ("--jobs", "2", "--time", "20m", "--memory", "1", "--json")
     submission = icl("submit", tmp_path / "out", *words)
     assert submission.returncode == 0, submission.stderr
     store, numbers = tmp_path / "out" / STORE, strictly(submission.stdout)["jobs"]
