@@ -125,7 +125,7 @@ def test_no_cell_of_a_run_is_replaced(ran):
 def test_a_file_that_is_there_is_kept_unless_force(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("mine")
-    with pytest.raises(InputError, match="expected a file that is not there yet"):
+    with pytest.raises(InputError, match="expected a new file"):
         icl.export(DATASET, path)
     assert path.read_text() == "mine"
     icl.export(DATASET, path, force=True)

@@ -1,4 +1,4 @@
-"""What can be typed: commands and their help. The work is done elsewhere.
+"""The commands of ``icl`` and their help. Other modules do the work.
 
 Importing this module must stay cheap: it is all that help and shell completion need.
 """
@@ -73,7 +73,7 @@ def list_(
     long: Annotated[bool, switch("Sentences, sizes, negative controls and sources too.")] = False,
     options: Folders = FOLDERS,
 ) -> Report:
-    """List the claims: the verdict of the record, and what was found here."""
+    """List the claims with the verdicts of their records and of the results here."""
     from icllab.cli import listing
 
     return listing.listed(words, subject=subject, paper=paper, long=long, out=options.out, claims=options.claims)
@@ -87,7 +87,7 @@ def run(
     options: RunOptions = RUN,
     config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
 ) -> Report:
-    """Measure a claim and judge it; what is already there is kept, an interrupted run goes on."""
+    """Measure a claim and judge it; finished cells are kept, and an interrupted run goes on."""
     from icllab.cli import running
     from icllab.cli.options import merged
 
@@ -101,7 +101,7 @@ def check(
     record: Annotated[bool, switch("Note the verdict and its data in the claim's record.")] = False,
     options: Selection = SELECTION,
 ) -> Report:
-    """Judge results that are already there, or those of the record; nothing is computed."""
+    """Judge finished results, or the data of the record; nothing is computed."""
     from icllab.cli import reading
 
     return reading.check(names, options, recorded=recorded, record=record)
@@ -330,7 +330,7 @@ def conform(
     badge: Annotated[Path | None, Parameter(help="Where to write a badge, as SVG.")] = None,
     options: Common = COMMON,
 ) -> Report:
-    """Examine a claim of your own: what it lacks and what to do; it runs at smoke."""
+    """Examine a claim of your own: missing items and their remedies; it runs at smoke."""
     from icllab.cli import authoring
 
     return authoring.conform(folder, badge)

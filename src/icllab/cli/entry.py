@@ -1,4 +1,4 @@
-"""From what was typed to what is printed: one answer on stdout, one line for what went wrong.
+"""The entry point of ``icl``: one answer on stdout, and an error as one line on stderr.
 
 ``--json``: stdout holds exactly one object, ``{"command", "exit_status", ...}``, and with ``error``
 (``kind`` and ``message``) where the command came to nothing; the line on stderr is there all the same.
@@ -28,7 +28,7 @@ _KINDS = {2: "input", 3: "missing", 4: "environment", _INTERRUPTED: "interrupted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and print its answer; what is returned is the exit status."""
+    """Run one command, print its answer, and return the exit status."""
     if arguments is None and sys.argv[1:2] in (["check"], ["draw"]):
         # xarray imports all of dask, half a second, to learn that an array is none of dask's; these commands use none.
         sys.modules.setdefault("dask", None)  # pyright: ignore[reportArgumentType]
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], name: str | None, as_json: bool) -> int:
-    """Run a command; whatever it ends in is printed, and is an exit status."""
+    """Run a command, print its result or error, and return the exit status."""
     try:
         with _terminated_like_interrupted():
             report = _answer(arguments)
@@ -68,7 +68,7 @@ def _run(arguments: list[str], name: str | None, as_json: bool) -> int:
 
 
 def _answer(arguments: list[str]) -> "Report":
-    """The command's report; that of help, version and completion has no data."""
+    """Run a command and return its report, which is text alone for help, version and completion."""
     from cyclopts import CycloptsError
 
     from icllab.cli import commands
@@ -123,7 +123,7 @@ def _one_line(message: str, longest: int = 1000) -> str:
 
 @contextlib.contextmanager
 def _stdout_kept_clean() -> Iterator[None]:
-    """What a claim, a library or a worker prints goes to stderr: stdout is for the answer alone."""
+    """Send the output of claims, libraries and workers to stderr: stdout is for the answer alone."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a closed stdout has nothing to keep clean
             stdout = os.dup(1)

@@ -86,7 +86,7 @@ class Common:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Folders(Common):
-    """Where a command finds results and claims."""
+    """Directories of results and claims."""
 
     out: Annotated[Path, Parameter(help="Where results are kept.")] = Path(OUT)
     claims: ClaimsFolder = None

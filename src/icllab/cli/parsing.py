@@ -1,4 +1,4 @@
-"""What could not be parsed, in one line with the nearest valid name."""
+"""Errors of the parser as one line with the nearest valid name."""
 
 from typing import Any, Literal, get_args, get_origin
 

@@ -29,7 +29,7 @@ def demo(out: Path) -> Report:
 
 
 def run(claim: str, options: Mapping[str, Any]) -> Report:
-    """Compute the cells that are not there yet, then judge them; ``options`` are those of the command line."""
+    """Compute the missing cells, then judge all; ``options`` are the merged options of the command."""
     request = new_request(
         claim,
         options.get("size", "small"),
@@ -77,7 +77,7 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
 def _complete(
     request: Request, dataset: "xr.Dataset", counts: Counts, notes: Sequence[str], placements: Sequence[str]
 ) -> Report:
-    """A complete run with its figure: its verdict; at ``smoke``, whether its numbers are those of the record."""
+    """Report a complete run: its figure and verdict, or at ``smoke`` a comparison with the recorded numbers."""
     from icllab.lab.results import figure_files, judge, judgement, note_verdict
 
     claim, results = request.claim(), write_results(request.root, dataset)
@@ -117,7 +117,7 @@ def _changes(request: Request) -> list[str] | None:
 
 
 def _shard(request: Request, shard: tuple[int, int], counts: Counts) -> Report:
-    """A shard that has ended while cells of others are missing: there is nothing to judge yet."""
+    """Report a finished shard while cells of other shards are missing: nothing is judged yet."""
 
     def plain(console: "Console") -> None:
         cells = f"{counts.computed} computed, {counts.kept} were there, {counts.missing} of other shards are missing"

@@ -49,7 +49,7 @@ def table(dataset: "xr.Dataset") -> "pd.DataFrame":
 
 
 def tree(dataset: "xr.Dataset") -> "xr.DataTree":
-    """A Dataset as a DataTree with the groups of ArviZ; its attributes are those of the root.
+    """Convert a Dataset to a DataTree with the groups of ArviZ; the root keeps its attributes.
 
     For chains of a sampler, ``posterior`` has the draws, over ``chain`` and ``draw``, and ``sample_stats`` the
     other quantities. For results of a claim, ``observed_data`` has the measurements, with their errors, and
@@ -84,7 +84,7 @@ def _plain(attributes: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _text(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    """Attributes as netCDF has them: what is neither text nor a number is JSON."""
+    """Attributes for netCDF: values that are neither text nor numbers become JSON."""
     return {
         name: value if isinstance(value, str | int | float) and not isinstance(value, bool) else json.dumps(value)
         for name, value in _plain(attributes).items()
@@ -181,9 +181,7 @@ def export(
     if to.is_dir():
         raise expected("to", "a file", f"the directory {to}")
     if to.exists() and not force:
-        raise InputError(
-            f"{to}: expected a file that is not there yet, got one that is; `--force` (force=True) replaces it"
-        )
+        raise InputError(f"{to}: expected a new file, got an existing one; `--force` (force=True) replaces it")
     if isinstance(results, str | Path):
         from icllab.lab.api import locate
 

@@ -34,7 +34,7 @@ def read_foreign(path: Path, group: str | None = None) -> "xr.Dataset":
     """The Dataset in a netCDF file of unknown origin, or in a group of it.
 
     Raises:
-        InputError: It is no netCDF file, too large, or crashes the library that reads it.
+        InputError: It is not a netCDF file, it is too large, or it crashes the library that reads it.
         DamagedFile: It is a file of ours with another checksum than its own.
     """
     if not path.is_file():
@@ -68,7 +68,7 @@ def _child_output(path: Path, group: str | None) -> bytes:
 
 
 def _dataset(path: Path, answer: bytes) -> "xr.Dataset":
-    """The Dataset of an answer, nothing of which is trusted."""
+    """Read the Dataset in the child's answer, trusting none of it."""
     import xarray as xr
 
     try:
