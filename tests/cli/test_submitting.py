@@ -1,4 +1,4 @@
-"""``icl cost``, ``icl submit`` and ``icl run --dry-run``: what they say, and that they change nothing."""
+"""``icl claim cost``, ``icl claim submit`` and ``icl run --dry-run``: what they say, and that they change nothing."""
 
 import pytest
 from faults.processes import CLAIM, CLAIMS, STORE, strictly
@@ -21,7 +21,7 @@ def rows(out):
 
 
 def test_the_cost_of_a_run(recorded, icl):
-    status, out, _ = icl("cost", CLAIM, "--claims", CLAIMS)
+    status, out, _ = icl("claim", "cost", CLAIM, "--claims", CLAIMS)
     assert status == 0
     lines = rows(out)
     assert lines == {
@@ -29,20 +29,20 @@ def test_the_cost_of_a_run(recorded, icl):
         "record": "2 h at small; cpu: cpu, 2 cores of a kind",
         "core-hours": f"2, within a factor of {cost.FACTOR:g}",
     }
-    _, out, _ = icl("cost", CLAIM, "--claims", CLAIMS, "--seeds", "12")
+    _, out, _ = icl("claim", "cost", CLAIM, "--claims", CLAIMS, "--seeds", "12")
     assert rows(out)["record"].startswith("2 h at small, times 2 for the work;")
-    answer = strictly(icl("cost", CLAIM, "--claims", CLAIMS, "--seeds", "12", "--json")[1])
+    answer = strictly(icl("claim", "cost", CLAIM, "--claims", CLAIMS, "--seeds", "12", "--json")[1])
     assert answer["core_hours"] == pytest.approx({"value": 4.0, "low": 4 / cost.FACTOR, "high": 4 * cost.FACTOR})
     assert answer["memory_bytes"] is None
 
 
 def test_recorded_memory_is_said_to_be_recorded(recorded, icl):
     recorded["small"]["peak_bytes"] = 1_234_000_000
-    assert rows(icl("cost", CLAIM, "--claims", CLAIMS)[1])["memory"] == "1.2 GB a process, recorded"
+    assert rows(icl("claim", "cost", CLAIM, "--claims", CLAIMS)[1])["memory"] == "1.2 GB a process, recorded"
 
 
 def test_a_claim_without_a_record_has_no_cost(icl):
-    status, _, err = icl("cost", CLAIM, "--claims", CLAIMS)
+    status, _, err = icl("claim", "cost", CLAIM, "--claims", CLAIMS)
     assert status == 3
     assert "expected a record with the seconds of a run, found none" in err
 
@@ -87,13 +87,13 @@ def test_a_dry_run_without_a_record_tells_the_cells(tmp_path, icl):
     ],
 )
 def test_an_option_of_version_0_3_says_what_replaces_it(words, advice, icl):
-    status, out, err = icl("submit", CLAIM, "--claims", CLAIMS, *words)
+    status, out, err = icl("claim", "submit", CLAIM, "--claims", CLAIMS, *words)
     assert (status, out) == (2, "")
     assert f"{words[0]}: expected no such option since version 0.4, got it; {advice}" in err
 
 
 def test_more_jobs_than_any_array_has_are_refused(icl):
-    status, _, err = icl("submit", "asymptotics/double_descent", "--jobs", "99999999999")
+    status, _, err = icl("claim", "submit", "asymptotics/double_descent", "--jobs", "99999999999")
     assert status == 2
     assert "jobs: expected at most 4000000, got 99999999999; no array of Slurm is larger" in err
 
@@ -111,11 +111,11 @@ def test_a_submission_to_slurm(recorded, tmp_path, icl, monkeypatch):
     words = ["--control", "raised", "--seeds", "4", "--set", "dim=2,4,8", "--out", "results", "--workers", "2"]
     words += ["--partition", "low", "--parameter", "slurm_account=lab", "--parameter", "gpus_per_node=1"]
     words += ["--jobs", "2", "--time", "4h", "--memory", "8"]
-    status, out, _ = icl("submit", CLAIM, "--claims", CLAIMS, *words, "--dry-run")
+    status, out, _ = icl("claim", "submit", CLAIM, "--claims", CLAIMS, *words, "--dry-run")
     assert (status, submissions) == (0, [])
     assert rows(out)["jobs"] == "2 of 2 core(s), 8 GB and 04:00:00; none submitted"
     assert not (tmp_path / "results").exists()
-    status, out, _ = icl("submit", CLAIM, "--claims", CLAIMS, *words)
+    status, out, _ = icl("claim", "submit", CLAIM, "--claims", CLAIMS, *words)
     assert status == 0
     ((jobs, store, parameters),) = submissions
     assert parameters == {"slurm_account": "lab", "gpus_per_node": 1, "slurm_partition": "low"}
@@ -126,4 +126,4 @@ def test_a_submission_to_slurm(recorded, tmp_path, icl, monkeypatch):
     assert list(jobs.run) == ["run", CLAIM, "--size", "small", *where, "--set", "dim=2,4,8", *values]
     assert rows(out)["jobs"] == "2 of array 77"
     assert f"icl check {CLAIM} --size small --out {tmp_path / 'results'} --claims {CLAIMS} --control raised" in out
-    assert strictly(icl("submit", CLAIM, "--claims", CLAIMS, *words, "--json")[1])["jobs"] == ["77_0", "77_1"]
+    assert strictly(icl("claim", "submit", CLAIM, "--claims", CLAIMS, *words, "--json")[1])["jobs"] == ["77_0", "77_1"]

@@ -57,5 +57,7 @@ def test_a_daemonic_process_measures_itself_and_says_so():
 
 @pytest.mark.parametrize("address", ["slurm", "slurm:timeout_min=60", "local"])
 def test_slurm_has_its_own_command(address):
-    with pytest.raises(InputError, match=r"expected the address of a dask scheduler, got .*; `icl submit` submits"):
+    with pytest.raises(
+        InputError, match=r"expected the address of a dask scheduler, got .*; `icl claim submit` submits"
+    ):
         executor_for(None, address, None, None).__enter__()

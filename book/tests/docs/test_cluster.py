@@ -31,13 +31,13 @@ def test_the_script_calls_the_library_as_it_is():
     ("name", "some"),
     [
         ("run", {"--shard", "--scheduler", "--workers", "--size", "--out", "--dry-run"}),
-        ("submit", {"--jobs", "--time", "--partition", "--out", "--dry-run"}),
+        ("claim submit", {"--jobs", "--time", "--partition", "--out", "--dry-run"}),
     ],
 )
 def test_the_options_of_its_commands_exist(name, some, capfd):
     from icllab.cli import main
 
-    assert main([name, "--help"]) == 0
+    assert main([*name.split(), "--help"]) == 0
     known = set(re.findall(r"--[a-z-]+", capfd.readouterr().out))
     commands = re.findall(rf"icl {name} ([^`\n|]*(?:\\\n[^`\n]*)?)", PAGE)
     used = {option for command in commands for option in re.findall(r"--[a-z-]+", command)}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from icllab.cli import streams
-from icllab.core.errors import IclError
+from icllab.core.errors import IclError, InputError
 from icllab.core.spelling import printable
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from icllab.cli.reports import Report
 
 _INTERRUPTED = 130
+MOVED = ("new", "conform", "add", "cost", "submit")
+"""Commands of version 0.3 that are subcommands of ``claim``."""
 _KINDS = {2: "input", 3: "missing", 4: "environment", _INTERRUPTED: "interrupted"}
 
 
@@ -39,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in arguments
     if "--debug" in arguments:
         os.environ["ICL_DEBUG"] = "1"  # worker processes see it too
-    name = next((a for a in arguments if not a.startswith("-")), None)
+    words = [word for word in arguments if not word.startswith("-")]
+    name = " ".join(words[: 2 if words[:1] == ["claim"] else 1]) or None
     with streams.usable():
         return _run(arguments, name, as_json)
 
@@ -48,7 +51,7 @@ def _run(arguments: list[str], name: str | None, as_json: bool) -> int:
     """Run a command, print its result or error, and return the exit status."""
     try:
         with _terminated_like_interrupted():
-            report = _answer(arguments)
+            report = _answer(arguments, name)
             streams.write(report.as_json(name) if as_json and report.data else report.as_text())
             return report.exit_status
     except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -67,13 +70,15 @@ def _run(arguments: list[str], name: str | None, as_json: bool) -> int:
     return status
 
 
-def _answer(arguments: list[str]) -> "Report":
+def _answer(arguments: list[str], name: str | None) -> "Report":
     """Run a command and return its report, which is text alone for help, version and completion."""
     from cyclopts import CycloptsError
 
     from icllab.cli import commands
     from icllab.cli.reports import Report
 
+    if name in MOVED:
+        raise InputError(f"icl {name}: expected `icl claim {name}`, its name since version 0.4, got the old name")
     if arguments[:1] == ["theory"] and not {"--help", "-h"}.isdisjoint(arguments):
         names = [word for word in arguments[1:] if not word.startswith("-")]
         if names:

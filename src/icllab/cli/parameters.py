@@ -159,7 +159,7 @@ class Sweep(Common):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Batch(Sweep):
-    """The jobs of ``icl submit``."""
+    """The jobs of ``icl claim submit``."""
 
     out: Annotated[Path | None, Parameter(help=f"Where results are kept, on a disk of all jobs; {OUT}.")] = None
     jobs: Annotated[int, whole("Number of jobs, which share the cells.")] = 4

@@ -24,7 +24,8 @@ def explained(error: CycloptsError) -> InputError:
             return unknown(f"option of {command}:", name, {*options, "--help"})
         case UnknownCommandError() if error.app is not None and error.unused_tokens:
             commands = [n for n in error.app if not n.startswith("-")]
-            return unknown("command", error.unused_tokens[0], commands)
+            kind = f"command of {command}:" if error.command_chain else "command"
+            return unknown(kind, error.unused_tokens[0], commands)
         case CoercionError() if error.argument is not None and error.token is not None:
             name = error.token.keyword or error.argument.name
             return _wrong_type(name, error.token.value, error.target_type)

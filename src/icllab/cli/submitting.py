@@ -1,4 +1,4 @@
-"""``icl cost``, ``icl submit`` and ``icl run --dry-run``: the cost of a run, and a run as jobs of Slurm."""
+"""``icl claim cost``, ``icl claim submit`` and ``icl run --dry-run``: the cost of a run, and a run as jobs of Slurm."""
 
 import re
 import shlex

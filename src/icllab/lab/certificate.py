@@ -90,7 +90,7 @@ def assemble(basis: Basis) -> dict[str, Any]:
 
 
 def _conformance(basis: Basis) -> dict[str, str]:
-    """Map each item of ``icl conform`` that runs nothing to its fault, or an empty text."""
+    """Map each item of ``icl claim conform`` that runs nothing to its fault, or an empty text."""
     path, answers = registry.file(basis.name, basis.folder), {}
     if path.name != "claim.py":  # one file for theory and measurement: it can have no items
         return {}

@@ -1,4 +1,4 @@
-"""What a claim must have, item by item: ``icl conform`` asks an author's folder, the tests of a book its claims.
+"""What a claim must have, item by item: ``icl claim conform`` asks an author's folder, the tests of a book its claims.
 
 The code of the claim runs: its author asks. Its smoke runs in a process of its own, which measures CPU time without the
 imports of libraries and refuses connections of Python's sockets. What C code or another program does is not seen.
@@ -78,7 +78,9 @@ def conform(folder: Path) -> tuple[str, list[Item]]:
     """
     folder = folder.resolve()
     if not (folder / "claim.py").is_file():
-        raise InputError(f"icl conform: expected a folder with a claim.py, got {folder}; `icl new` makes one")
+        raise InputError(
+            f"icl claim conform: expected a folder with a claim.py, got {folder}; `icl claim new` makes one"
+        )
     name = f"{folder.parent.name}/{folder.name}"
     try:
         claim = registry.load(name, folder)
@@ -490,7 +492,7 @@ def _refuse_connections() -> list[str]:
             if isinstance(address, str | bytes) and not event.startswith("socket.get"):
                 return  # of a Unix socket
             addresses.append(str(address))
-            raise PermissionError(f"icl conform: expected no connection, got one to {address}")
+            raise PermissionError(f"icl claim conform: expected no connection, got one to {address}")
 
     sys.addaudithook(refuse)
     return addresses

@@ -155,7 +155,9 @@ def _scheduler(address: str) -> Iterator[Executor]:
     if not address or (separator and transport not in _TRANSPORTS):
         raise expected("scheduler", "an address such as tcp://127.0.0.1:8786", address)
     if address.partition(":")[0] in ("slurm", "local"):
-        raise expected("scheduler", "the address of a dask scheduler", address, "`icl submit` submits jobs to Slurm")
+        raise expected(
+            "scheduler", "the address of a dask scheduler", address, "`icl claim submit` submits jobs to Slurm"
+        )
     try:
         from distributed import Client
     except ImportError:
