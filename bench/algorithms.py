@@ -19,7 +19,6 @@ Rows of one problem answer alike, or the bench says so. Exit status 1 if a targe
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -177,22 +176,18 @@ def measure(problem, rounds):
 def table(rounds, every_core):
     """Print as it goes; return the targets that were not met."""
     kind, title = ("wall", "wall / ours") if every_core else ("cpu", "CPU / ours")
-    print(f"{'problem':<14} {'row':<35} {'wall s':>7} {'CPU s':>7} {'compile':>8} {'off by':>8} {title:>11}")
     failures = []
     for problem, target in TARGETS.items():
         rows = machine.child(__file__, None if every_core else 1, problem, rounds)
         cost = {name: statistics.median(row[kind]) for name, row in rows.items()}
-        ours = cost[OURS[problem]]
+        ours, lines = cost[OURS[problem]], []
         for name, row in rows.items():
             cpu = statistics.median(row["cpu"])
             compiles = row["first"] - cpu if "num" not in name and "naive" not in name else 0.0
-            print(
-                f"{problem:<14} {name:<35} {statistics.median(row['wall']):>7.3f} {cpu:>7.3f} {compiles:>8.2f} "
-                f"{row['off']:>8.1e} {cost[name] / ours:>10.1f}x",
-                flush=True,
-            )
+            lines.append((problem, name, statistics.median(row["wall"]), cpu, compiles, row["off"], cost[name] / ours))
             if not row["off"] < AGREE[problem]:
                 failures.append(f"{problem}: {name} differs by {row['off']:.1e}, expected at most {AGREE[problem]:g}")
+        machine.table(lines, ("problem", "row", "wall s", "CPU s", "compile", "off by", title))
         rivals = {name: seconds for name, seconds in cost.items() if name == "naive" or "solve" in name}
         rival = min(rivals, key=rivals.__getitem__)
         if not rivals[rival] >= target * ours:
@@ -208,10 +203,7 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        threads, *rest = json.loads(arguments.child)
-        machine.pin(threads)
-        print(json.dumps(measure(*rest)))
-        return 0
+        return machine.answer(arguments.child, measure)
     print(machine.described("jax", "numpy"))
     return machine.report(table(1 if arguments.quick else ROUNDS, arguments.every_core))
 

@@ -32,14 +32,13 @@ def main():
             subprocess.run([sys.executable, *words], capture_output=True, check=True)
             seconds[row].append(time.perf_counter() - start)
     alone = statistics.median(seconds["python -c pass"])
-    missed = []
-    print(f"{'row':28}{'wall s':>8}{'/ python':>10}{'asked':>8}")
+    missed, lines = [], []
     for row, times in seconds.items():
         median, limit = statistics.median(times), LIMITS.get(row)
-        print(f"{row:28}{median:8.3f}{median / alone:9.1f}x{'' if limit is None else f'{limit:8.2f}'}")
+        lines.append((row, median, median / alone, "" if limit is None else limit))
         missed += [row] if limit is not None and median > limit else []
-    print(f"missed: {', '.join(missed)}" if missed else "all targets met")
-    return bool(missed)
+    machine.table(lines, ("row", "wall s", "/ python", "target"))
+    return machine.report(missed)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
-"""How far ``icl cost`` is off: predicted and measured core-seconds of recorded runs, measured again on this machine.
+"""Seconds of recorded runs, measured again on this machine, beside the estimates of ``icllab.lab.cost``.
 
     .venv/bin/python bench/cost.py [--only TEXT ...] [--size SIZE] [--longest SECONDS]
 
-A line for each claim, as it ends; at the end the mean and the standard deviation of ln(measured / predicted), which
-``icllab.lab.cost`` states, and how many measurements lie in their interval.
+A line for each claim, as it ends; at the end the number of runs within the factor that ``icllab.lab.cost`` states.
 """
 
 import argparse
 import math
-import statistics
 import tempfile
 
 from icllab.lab import cost, records, registry
@@ -23,32 +21,20 @@ def main():
     options.add_argument("--size", default="small")
     options.add_argument("--longest", type=float, default=100.0, help="seconds of a recorded run that is measured")
     options = options.parse_args()
-    errors, unmeasured, inside = [], [], 0
+    ratios = []
     for name in registry.claims():
         seconds = records.read(name).get(options.size, {}).get("seconds", math.inf)
         if seconds > options.longest or not any(text in name for text in options.only):
             continue
         with tempfile.TemporaryDirectory() as out:
             request = Request(name, options.size, out=out)
-            record, smoke = cost.basis(request), cost.measure_smoke(request)
-            predicted = cost.seconds_here(record, smoke)
+            predicted = cost.estimate(request).seconds
             compute(request)
             here = float(read(request, theory=False)[0].attrs["cpu_seconds"])
-        low, high = predicted.interval
-        inside += low <= here <= high
-        errors += [math.log(here / predicted.value)] if smoke else []
-        unmeasured.append(math.log(here / record.seconds.value))
-        measured = f"smoke {smoke.seconds:.1f} s of {record.smoke} s" if smoke else "smoke not measured"
-        print(
-            f"{name}: {here:.0f} s, predicted {predicted.value:.0f} ({low:.0f} to {high:.0f}), {measured}", flush=True
-        )
-    for title, values in (("with the smoke", errors), ("with the record alone", unmeasured)):
-        if len(values) > 1:
-            mean, deviation = statistics.mean(values), statistics.stdev(values)
-            print(
-                f"ln(measured / predicted) {title}: {mean:+.2f}, standard deviation {deviation:.2f}, {len(values)} runs"
-            )
-    print(f"{inside} of {len(unmeasured)} in the interval")
+        ratios.append(here / predicted)
+        print(f"{name}: {here:.0f} s, predicted {predicted:.0f}, ratio {ratios[-1]:.2f}", flush=True)
+    inside = sum(1 / cost.FACTOR <= ratio <= cost.FACTOR for ratio in ratios)
+    print(f"{inside} of {len(ratios)} within a factor of {cost.FACTOR:g}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ Exit status 1 if a target is missed.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from importlib.util import find_spec
@@ -242,11 +241,12 @@ def table(layers, threads, rounds):
         f"\n{layers} layer{'s' * (layers > 1)}, {threads} thread{'s' * (threads > 1)}; "
         f"rows agree to {result['off']:.0e} in loss and gradient"
     )
-    print(f"{'row':<34} {'CPU ms/step':>12} {'wall ms/step':>13} {'first call s':>13} {'times as fast':>14}")
+    lines = []
     for name, entry in rows.items():
         cpu, wall = (1e3 * statistics.median(entry[k]) for k in ("cpu", "wall"))
         mark = " *" if name in OTHER_STREAM else ""
-        print(f"{name + mark:<34} {cpu:>12.2f} {wall:>13.2f} {entry['first']:>13.1f} {cost[BASE] / cost[name]:>14.2f}")
+        lines.append((name + mark, cpu, wall, entry["first"], cost[BASE] / cost[name]))
+    machine.table(lines, ("row", "CPU ms/step", "wall ms/step", "first call s", "times as fast"))
     print("* another data stream")
     same, other = TARGETS[layers]
     best = max((cost[BASE] / cost[name], name) for name in (INTEGRATED, REUSED))
@@ -266,10 +266,7 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        threads, *rest = json.loads(arguments.child)
-        machine.pin(threads)
-        print(json.dumps(measure(*rest)))
-        return 0
+        return machine.answer(arguments.child, measure)
     if find_spec("torch") is None:
         print("PyTorch is missing: .venv/bin/python -m pip install torch==2.13.0", file=sys.stderr)
         return 2

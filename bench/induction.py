@@ -15,7 +15,6 @@ Exit status 1 if a target is missed.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from importlib.util import find_spec
@@ -245,16 +244,15 @@ def measure(name, compiled):
 def table(names, compiled):
     """Print the rows of every size; return the targets that were missed."""
     missed = []
-    heads = f"{'CPU ms/step':>12} {'steps/CPU s':>12} {'wall ms/step':>13} {'first call s':>13} {'cost / icl.fit':>15}"
-    print(f"{'size':<9} {'row':<30} {heads}")
+    headers = ("size", "row", "CPU ms/step", "steps/CPU s", "wall ms/step", "first call s", "cost / icl.fit")
     for name in names:
         rows = machine.child(__file__, 1, name, compiled)
         cost = {row: statistics.median(entry["cpu"]) for row, entry in rows.items()}
+        lines = []
         for row, entry in rows.items():
             cpu, wall = 1e3 * cost[row], 1e3 * statistics.median(entry["wall"])
-            ratio = cost[row] / cost[OURS]
-            numbers = f"{cpu:>12.3f} {1e3 / cpu:>12.0f} {wall:>13.3f} {entry['first']:>13.1f} {ratio:>15.2f}"
-            print(f"{name:<9} {row:<30} {numbers}", flush=True)
+            lines.append((name, row, cpu, 1e3 / cpu, wall, entry["first"], cost[row] / cost[OURS]))
+        machine.table(lines, headers)
         best = min((cost[row], row) for row in cost if row in PUBLISHED)
         gain = best[0] / cost[OURS]
         if gain < TARGET:
@@ -270,10 +268,7 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        threads, *rest = json.loads(arguments.child)
-        machine.pin(threads)
-        print(json.dumps(measure(*rest)))
-        return 0
+        return machine.answer(arguments.child, measure)
     if find_spec("torch") is None:
         print("PyTorch is missing: .venv/bin/python -m pip install torch==2.13.0", file=sys.stderr)
         return 2

@@ -196,8 +196,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     print(machine.described("jax"))
     losses = known() if arguments.part == "known" else drawn(arguments.count, arguments.seed)
-    print(f"{'loss':<28} {'lambda':>7} m {'chains':>15} {'estimate':>15} {'interval':>16} held warned  P(m) CPU s")
-    rows = []
+    rows, lines = [], []
     for number, (name, loss, at, localization, truth) in enumerate(losses):
         clock, key = time.process_time(), jax.random.fold_in(jax.random.key(arguments.seed), number)
         found = learning_coefficient(loss, at, n=arguments.n, localization=localization, key=key)
@@ -212,13 +211,14 @@ def main():
             f"{float(found[a]):.3f} ± {float(found[b]):.3f}"
             for a, b in (("mean_estimate", "mean_estimate_error"), ("estimate", "mcse"))
         )
-        print(
-            f"{name:<28} {truth.value:7.4f} {truth.multiplicity} {chains:>15} {limit:>15} {low:7.3f} {high:8.3f} "
-            f"{held!s:>5} {warned!s:>5} {of_truth:5.2f} {time.process_time() - clock:6.1f}",
-            flush=True,
-        )
+        seconds = time.process_time() - clock
+        interval = f"{low:.3f} {high:.3f}"
+        numbers = (truth.value, truth.multiplicity, chains, limit, interval, held, warned, float(of_truth), seconds)
+        lines.append((name, *numbers))
         for sentence in said:
-            print(f"    {sentence}", flush=True)
+            print(f"{name}: {sentence}", flush=True)
+    headers = ("lambda", "m", "chains", "estimate", "interval", "held", "warned", "P(m)", "CPU s")
+    machine.table(lines, ("loss", *headers))
     held, warned, apart, of_chains = (np.array(column) for column in zip(*rows, strict=True))
     missed = warned[~held].sum()
     print(f"{held.sum()} of {len(held)} intervals hold lambda, {warned[held].sum()} of these warn;", end=" ")

@@ -243,11 +243,12 @@ def heads(rounds, prompts):
 
 def table(results):
     """Print the seconds of every row."""
-    print(f"{'':18}{'first call':>12}{'wall':>10}{'range':>18}{'CPU':>10}{'difference':>14}")
+    lines = []
     for name, row in results.items():
         wall, cpu = (statistics.median(row[kind]) for kind in ("wall", "cpu"))
         span = f"{min(row['wall']):.2f}-{max(row['wall']):.2f}"
-        print(f"{name:18}{row['first']:11.2f}s{wall:9.2f}s{span:>17}s{cpu:9.2f}s{row['value']:14.1e}")
+        lines.append((name, row["first"], wall, span, cpu, row["value"]))
+    machine.table(lines, ("row", "first call s", "wall s", "range", "CPU s", "difference"))
 
 
 def main(options):

@@ -20,7 +20,6 @@ Exit status 1 if a target is missed.
 import argparse
 import functools
 import itertools
-import json
 import math
 import statistics
 import sys
@@ -336,20 +335,15 @@ def toys():
     """Print the rows of the toys; return the targets that were missed."""
     import numpy as np
 
-    missed = []
-    heads = f"{'estimate':>9} {'target':>7} {'chain error':>12} {'s':>8} {'first call s':>13} {'s to 3 %':>9}"
-    print(f"{'toy':<14} {'row':<22} {heads}")
+    missed, headers = [], ("toy", "row", "estimate", "target", "chain error", "s", "first call s", "s to 3 %")
     for name, target in TOYS.items():
-        rows = machine.child(__file__, 1, "toy", name)
+        rows, lines = machine.child(__file__, 1, "toy", name), []
         for row, entry in rows.items():
             each = np.array(entry["chains"])
             error = math.sqrt(np.mean((each - target) ** 2))
             needed = entry["seconds"] / CHAINS * (error / (0.03 * target)) ** 2
-            print(
-                f"{name:<14} {row:<22} {each.mean():>9.3f} {target:>7.3f} {error:>12.3f} {entry['seconds']:>8.3f} "
-                f"{entry['first']:>13.2f} {needed:>9.3f}",
-                flush=True,
-            )
+            lines.append((name, row, float(each.mean()), target, error, entry["seconds"], entry["first"], needed))
+        machine.table(lines, headers)
         same, theirs = rows["icllab sgld"], rows["devinterp sgld"]["seconds"]
         for kind, seconds, target in (("without", same["seconds"], WITHOUT), ("with", same["first"], WITH)):
             if theirs / seconds < target:
@@ -370,11 +364,12 @@ def compared(threads):
         cost = {row: {k: statistics.median(entry[k]) for k in ("cpu", "wall")} for row, entry in result["rows"].items()}
         best = min((row for row in cost if row.startswith("icllab")), key=lambda row: cost[row][kind])
         print(f"\n{result['parameters']} parameters, loss {result['loss']:.3f}, {count} thread{'s' * (count > 1)}")
-        print(f"{'row':<22} {'CPU ms':>9} {'wall ms':>9} {'first call s':>13} {'cost / best of ours':>20}")
+        lines = []
         for row, seconds in cost.items():
             ratio = seconds[kind] / cost[best][kind]
             first = result["rows"][row]["first"]
-            print(f"{row:<22} {1e3 * seconds['cpu']:>9.2f} {1e3 * seconds['wall']:>9.2f} {first:>13.2f} {ratio:>20.2f}")
+            lines.append((row, 1e3 * seconds["cpu"], 1e3 * seconds["wall"], first, ratio))
+        machine.table(lines, ("row", "CPU ms", "wall ms", "first call s", "cost / best of ours"))
         print(f"auto takes {result['mode']}: {result['why']}")
         (ours, error), (theirs, their_error) = result["estimates"]["icllab"], result["estimates"]["devinterp"]
         distance = abs(ours - theirs) / math.hypot(error, their_error)
@@ -395,10 +390,9 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        threads, what, *rest = json.loads(arguments.child)
-        machine.pin(threads)
-        print(json.dumps({"toy": toy, "transformer": transformer}[what](*rest)))
-        return 0
+        return machine.answer(
+            arguments.child, lambda part, *rest: {"toy": toy, "transformer": transformer}[part](*rest)
+        )
     if find_spec("torch") is None or find_spec("devinterp") is None:
         print("missing: .venv/bin/python -m pip install devinterp==1.3.2 torch==2.13.0", file=sys.stderr)
         return 2
@@ -408,10 +402,7 @@ def main():
         missed += toys()
     if "transformer" in parts:
         missed += compared([int(count) for count in arguments.threads.split(",")])
-    for sentence in missed:
-        print("MISSED", sentence)
-    print("all targets met" if not missed else f"{len(missed)} targets missed")
-    return bool(missed)
+    return machine.report(missed)
 
 
 if __name__ == "__main__":

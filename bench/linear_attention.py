@@ -13,7 +13,6 @@ Exit status 1 if a target is missed.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -178,14 +177,25 @@ def measure(dim, names):
 
 def table(dims):
     """Print as it goes; return what the targets are about."""
-    heads = f"{'d':>4} {'n':>6}  {'row':<24} {'wall s':>8} {'CPU s':>8} {'runs':>4} {'compile':>9}"
-    print(f"{heads} {'ICL error, off by':>17} {'draw (compile)':>17} {'CPU / ours':>10}")
+    headers = (
+        "d",
+        "n",
+        "row",
+        "wall s",
+        "CPU s",
+        "runs",
+        "compile",
+        "ICL error, off by",
+        "draw (compile)",
+        "CPU / ours",
+    )
     results = {}
     for dim in dims:
         names = [name for name in ROWS if dim <= DENSE_UP_TO or not name.startswith("dense")]
         timed = machine.child(__file__, 1, dim, names)
         reference = timed["rows"].get(REFERENCE, timed["rows"]["icllab float64, 1e-8"])["icl"]
         baseline = statistics.median(timed["rows"][OURS]["cpu"])
+        lines = []
         draw = f"{timed['sampling']:.2f} ({timed['sampling_compile']:.2f})"
         for name in names:
             row = timed["rows"][name]
@@ -196,11 +206,9 @@ def table(dims):
             )
             row["off"] = row["icl"] / reference - 1
             compiles = row["first"] - row["cpu"] if name.startswith("icllab") else 0.0
-            print(
-                f"{dim:>4} {timed['prompts']:>6}  {name:<24} {row['wall']:>8.3f} {row['cpu']:>8.3f} {runs:>4} "
-                f"{compiles:>9.2f} {row['off']:>17.1e} {draw:>17} {row['cpu'] / baseline:>9.1f}x",
-                flush=True,
-            )
+            numbers = (row["wall"], row["cpu"], runs, compiles, row["off"], draw, row["cpu"] / baseline)
+            lines.append((dim, timed["prompts"], name, *numbers))
+        machine.table(lines, headers)
         results[dim] = timed["rows"]
     return results
 
@@ -225,10 +233,7 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        threads, *rest = json.loads(arguments.child)
-        machine.pin(threads)
-        print(json.dumps(measure(*rest)))
-        return 0
+        return machine.answer(arguments.child, measure)
     print(machine.described("jax", "numpy"))
     print(f"one thread, tau={TAU}, alpha={ALPHA}, kappa={KAPPA}, rho={RHO}, n = tau d^2; dense up to d={DENSE_UP_TO}")
     dims = [40, 60] if arguments.quick else [int(dim) for dim in arguments.dims.split(",")]

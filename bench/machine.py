@@ -1,4 +1,4 @@
-"""What the benches share: which machine it is, and the same file run again in a process of its own, pinned to cores."""
+"""Parts of the benches: the machine's description, processes pinned to cores, races, tables and targets."""
 
 import json
 import os
@@ -30,11 +30,18 @@ def environment(threads):
 
 
 def child(file, threads, *arguments, **variables):
-    """What ``file`` prints as JSON on its last line when it is run again with ``--child``."""
+    """Run ``file`` again with ``--child`` in a process of its own; return the JSON on its last line."""
     command = [sys.executable, file, "--child", json.dumps([threads, *arguments])]
     variables = {**os.environ, **environment(threads), **variables}
     done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def answer(text, function):
+    """Call ``function`` with the arguments that :func:`child` sent, pinned to its threads, and print its answer."""
+    threads, *arguments = json.loads(text)
+    pin(threads)
+    print(json.dumps(function(*arguments)))
 
 
 def pin(threads):
@@ -75,6 +82,17 @@ def raced(rows, *, rounds, seconds, clock="cpu"):
             for kind in now:
                 entry[kind].append((times[1][kind] - times[0][kind]) / entry["steps"])
     return found
+
+
+def table(rows, headers):
+    """Print rows under their headers: numbers with four digits at the right of their columns, text at the left."""
+    rows = [list(row) for row in rows]
+    texts = [list(headers), *([f"{v:.4g}" if isinstance(v, float) else str(v) for v in row] for row in rows)]
+    left = [all(isinstance(row[i], str) for row in rows) for i in range(len(headers))]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(headers))]
+    for row in texts:
+        cells = (t.ljust(w) if is_left else t.rjust(w) for t, w, is_left in zip(row, widths, left, strict=True))
+        print("  ".join(cells).rstrip(), flush=True)
 
 
 def report(missed):

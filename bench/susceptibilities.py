@@ -202,7 +202,7 @@ def main():
     task = problem(Outputs(family))
     networks = minima(task, family)
     print("first, second: median ratio of chains to the linear response, of pairs with an error below a fifth of it")
-    bad, header = not networks, True
+    bad, lines = not networks, []
     for resolution, localization in itertools.product(arguments.resolutions, arguments.localizations):
         clock, pairs, fits, warnings = time.process_time(), [], [], []
         for number, w, eigenvalues in networks:
@@ -221,13 +221,12 @@ def main():
             warnings += [f"network {number}: {text}" for text in response.attrs["warnings"] + chains.attrs["warnings"]]
         numbers = {"resolution": resolution, "localization": localization, "loss / half": np.mean(fits)} | row(pairs)
         numbers |= {"warnings": len(warnings), "s": time.process_time() - clock}
-        if header:
-            print(" ".join(f"{name:>15}" for name in numbers))
-            header = False
-        print(" ".join(f"{value:15.4g}" for value in numbers.values()), *warnings, sep="\n    ", flush=True)
+        lines.append(numbers)
+        print(f"resolution {resolution:g}, localization {localization:g}:", *warnings, sep="\n    ", flush=True)
         if localization >= STRONGEST:
             resolved = min(numbers["first resolved"], numbers["second resolved"])
             bad |= not (numbers["within 3"] >= SHARE and numbers["root"] < ROOT and resolved >= 0.5)
+    machine.table([map(float, numbers.values()) for numbers in lines], lines[0])
     return int(bad)
 
 

@@ -10,7 +10,6 @@ PyTorch is optional (torch==2.13.0). Exit status 1 if a target is missed.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from importlib.util import find_spec
@@ -159,12 +158,14 @@ def table(names, threads, compile, rounds):
     """Print the rows of every shape; return the targets that were missed."""
     misses, clock = [], "cpu" if threads == 1 else "wall"
     flags = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"} if threads > 1 else {}  # a thread is a device
-    print(f"\n{'threads ' + str(threads):<9} {'row':<28} {'CPU ms/step':>12} {'wall ms/step':>13} {'first call s':>13}")
+    print()
     for name in names:
         rows = machine.child(__file__, threads, name, threads, compile, rounds, **flags)
+        lines = []
         for row, times in rows.items():
             cpu, wall = (1e3 * statistics.median(times[kind]) for kind in ("cpu", "wall"))
-            print(f"{name:<9} {row:<28} {cpu:>12.3f} {wall:>13.3f} {times['first']:>13.1f}", flush=True)
+            lines.append((name, row, cpu, wall, times["first"]))
+        machine.table(lines, (f"threads {threads}", "row", "CPU ms/step", "wall ms/step", "first call s"))
         peers = [row for row in rows if row.startswith("torch")]
         best = min(peers, key=lambda row: statistics.median(rows[row][clock]), default=LOOP)
         target = SHAPES[name][min(threads, 2)] if peers else 1.0
@@ -185,15 +186,12 @@ def main():
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        threads, *values = json.loads(arguments.child)
-        machine.pin(threads)
-        return print(json.dumps(measure(*values)))
+        return machine.answer(arguments.child, measure)
     print(machine.described("jax"))
     misses, shapes, compile = [], arguments.shapes.split(","), not arguments.no_compile
     for threads in map(int, arguments.threads.split(",")):
         misses += table(shapes, threads, compile, arguments.rounds)
-    print(*(f"MISSED {message}" for message in misses), sep="\n")
-    return bool(misses)
+    return machine.report(misses)
 
 
 if __name__ == "__main__":

@@ -59,10 +59,9 @@ def price(card: Card) -> str:
     """Return the estimated cost of ``medium``, or an empty text if it, or a larger size, is recorded."""
     if "medium" not in card.sizes or (card.verdict and card.recorded in ("medium", "full")):
         return ""
-    record = cost.basis(Request(card.claim, "medium"))
-    seconds = (record.seconds.value, *cost.seconds_here(record, None).interval)
-    hours, low, high = (f"{float(f'{value / 3600:.1g}'):g}" for value in seconds)
-    return f"Not recorded at `medium`, which would take {hours} core-hours ({low} to {high}), and its controls besides."
+    hours = cost.estimate(Request(card.claim, "medium")).seconds / 3600
+    about = f"{float(f'{hours:.1g}'):g} core-hours, within a factor of {cost.FACTOR:g}"
+    return f"Not recorded at `medium`, which would take {about}, and its controls besides."
 
 
 def page(found: Sequence[Card], figures: Path) -> str:

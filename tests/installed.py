@@ -32,7 +32,7 @@ NEED_CLAIMS = (
     "demo",
     "arena",
     "arena depth_error",
-    *(f"{command} asymptotics/double_descent" for command in ("run", "check", "draw", "cite", "report", "cost")),
+    *(f"{command} asymptotics/double_descent" for command in ("run", "check", "draw", "cite", "report", "claim cost")),
     "certify asymptotics/double_descent -o c.html",
     "export asymptotics/double_descent --to a.csv",
 )
@@ -40,8 +40,8 @@ NEED_NONE = (
     "theory wishart.stieltjes q=1 kappa=2",
     "doctor",
     "cite Lu24",
-    "new mine/second --from theory",
-    "new new_book --book",
+    "claim new mine/second --from theory",
+    "claim new new_book --book",
 )
 
 
@@ -140,7 +140,7 @@ def main():
         assert imported() == [], imported()
         assert answer("run", CLAIM, "--size", "smoke")["numbers"] == "as recorded"
         assert imported() != []
-        answer("new", "mine/first", "--from", "theory")
+        answer("claim", "new", "mine/first", "--from", "theory")
         os.chdir("/")
     print(f"icl-lab {icllab.__version__} with {WHEEL}: {len(ours)} claims with records and figures; {sizes}")
 

@@ -32,7 +32,7 @@ def mark(tmp_path):
 def added(tmp_path, mark, icl):
     """The planted claim, added."""
     folder = strangers.planted(tmp_path / "elsewhere", mark)
-    assert icl("add", folder)[0] == 0
+    assert icl("claim", "add", folder)[0] == 0
     return folder
 
 
@@ -51,7 +51,7 @@ READING = [
     (["export", CLAIM, "--to", "a.csv"], 2),
     (["report", CLAIM], 0),
     (["certify", CLAIM], 2),
-    (["cost", CLAIM], 2),
+    (["claim", "cost", CLAIM], 2),
     (["run", "--help"], 0),
     (["__complete", "run", "random_m"], 0),
     (["run", f"{CLAIM}s"], 2),
@@ -158,20 +158,20 @@ def test_a_wheel_names_claims_by_an_entry_point(tmp_path, mark, monkeypatch, icl
     assert not mark.exists()
     assert "my_claims" not in sys.modules
     # The same folder, added as well, is no second claim.
-    assert icl("add", site / "my_claims")[0] == 0
+    assert icl("claim", "add", site / "my_claims")[0] == 0
     assert strictly(icl("list", "--json")[1])["warnings"] == []
 
 
 def test_a_folder_and_its_parent_are_not_both_added(added, icl):
     """In either order: the claim would be in two places."""
     inner = added / CLAIM.split("/")[0]
-    status, _, err = icl("add", inner)
+    status, _, err = icl("claim", "add", inner)
     assert status == 2
-    assert f"is in {added}; `icl add --remove` forgets that" in err
-    assert icl("add", added)[0] == 0  # the same folder once more
-    assert icl("add", "--remove", added)[0] == 0
-    assert icl("add", inner)[0] == 0
-    assert icl("add", added)[0] == 2
+    assert f"is in {added}; `icl claim add --remove` forgets that" in err
+    assert icl("claim", "add", added)[0] == 0  # the same folder once more
+    assert icl("claim", "add", "--remove", added)[0] == 0
+    assert icl("claim", "add", inner)[0] == 0
+    assert icl("claim", "add", added)[0] == 2
 
 
 @pytest.mark.parametrize("value", ["nobody.has.this", "my_claims.nothing", "../elsewhere", "os", ""])
@@ -189,7 +189,7 @@ def test_no_name_of_the_library_is_taken(tmp_path, mark, monkeypatch, icl):
     folder = strangers.planted(tmp_path / "site" / "my_claims", mark)
     (folder / CLAIM).rename(folder / "random_matrices" / "double_descent")
     (folder / "random_matrices").rename(folder / "asymptotics")
-    status, _, err = icl("add", folder)
+    status, _, err = icl("claim", "add", folder)
     assert (status, "asymptotics/double_descent is a claim of icl-lab-book 0.1" in err) == (2, True)
     assert not (tmp_path / "config").exists()
     strangers.installed(tmp_path / "site")
@@ -200,17 +200,17 @@ def test_no_name_of_the_library_is_taken(tmp_path, mark, monkeypatch, icl):
     assert registry.load("asymptotics/double_descent").version
     assert not mark.exists()
     first, second = (strangers.planted(tmp_path / name, mark) for name in ("first", "second"))
-    assert icl("add", first)[0] == 0
-    status, _, err = icl("add", second)
+    assert icl("claim", "add", first)[0] == 0
+    status, _, err = icl("claim", "add", second)
     assert (status, f"{CLAIM} is a claim of {first / CLAIM} (added)" in err) == (2, True)
 
 
 def test_a_folder_is_forgotten_and_one_that_has_gone_is_a_note(added, icl, tmp_path):
     added.rename(tmp_path / "gone")
     (warning,) = strictly(icl("list", "--json")[1])["warnings"]
-    assert f"`icl add --remove {added}` forgets it" in warning
-    assert icl("add", added, "--remove")[0] == 0
-    assert icl("add", added, "--remove")[0] == 2
+    assert f"`icl claim add --remove {added}` forgets it" in warning
+    assert icl("claim", "add", added, "--remove")[0] == 0
+    assert icl("claim", "add", added, "--remove")[0] == 2
     assert strictly(icl("list", "--json")[1])["warnings"] == []
 
 
@@ -220,7 +220,7 @@ def test_a_damaged_list_of_folders_is_a_note_and_is_not_overwritten(text, icl, t
     path.write_text(text)
     (warning,) = strictly(icl("list", "--json")[1])["warnings"]
     assert "claims.json: expected a JSON list of absolute paths" in warning
-    assert icl("add", added)[0] == 4
+    assert icl("claim", "add", added)[0] == 4
     assert path.read_text() == text
 
 
@@ -228,12 +228,12 @@ def test_what_holds_no_claims_is_not_added(tmp_path, icl):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_x.py").write_text("1 / 0")
     for folder in (tmp_path / "nothing", tmp_path):
-        status, _, err = icl("add", folder)
-        assert (status, "icl add: expected" in err) == (2, True)
+        status, _, err = icl("claim", "add", folder)
+        assert (status, "icl claim add: expected" in err) == (2, True)
 
 
 def test_templates_are_those_that_the_command_offers(icl):
-    status, _, err = icl("new", "mine/first", "--from", "nothing")
+    status, _, err = icl("claim", "new", "mine/first", "--from", "nothing")
     assert status == 2
     assert all(name in err for name in authoring.templates())
     assert len(authoring.templates()) == 3
@@ -241,19 +241,19 @@ def test_templates_are_those_that_the_command_offers(icl):
 
 @pytest.mark.parametrize("name", ["first", "Mine/first", "../mine/first", "mine/first/more", "mine/2", "/mine/first"])
 def test_a_name_is_a_subject_and_a_finding(name, icl, tmp_path):
-    assert icl("new", name, "--from", "theory")[0] == 2
+    assert icl("claim", "new", name, "--from", "theory")[0] == 2
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_nothing_is_overwritten_by_new(icl, tmp_path):
     (tmp_path / "mine" / "first").mkdir(parents=True)
-    status, _, err = icl("new", "mine/first", "--from", "theory")
+    status, _, err = icl("claim", "new", "mine/first", "--from", "theory")
     assert (status, "nothing was written" in err) == (2, True)
     assert not any((tmp_path / "mine" / "first").iterdir())
 
 
 def test_a_book_is_written_by_its_name(icl, tmp_path):
-    status, out, _ = icl("new", "mine", "--book", "--json")
+    status, out, _ = icl("claim", "new", "mine", "--book", "--json")
     answer = strictly(out)
     assert (status, answer["book"], answer["next"][0]) == (0, "mine", "cd mine")
     assert sorted(map(str, answer["files"])) == sorted(
@@ -261,7 +261,7 @@ def test_a_book_is_written_by_its_name(icl, tmp_path):
     )
     claim = tmp_path / "mine" / "src" / "mine" / authoring.EXAMPLE
     assert str((claim / "claim.py").relative_to(tmp_path)) in answer["files"]
-    status, _, err = icl("new", "mine", "--book")
+    status, _, err = icl("claim", "new", "mine", "--book")
     assert (status, "expected a name that is free, got mine, which is there" in err) == (2, True)
 
 
@@ -271,19 +271,19 @@ TAKEN_PACKAGES = ["class", "json", "numpy", "icllab", *registry.PACKAGES]
 
 @pytest.mark.parametrize("name", [*BAD_PACKAGES, *TAKEN_PACKAGES])
 def test_the_name_of_a_book_is_a_package_that_is_free(name, icl, tmp_path):
-    status, _, err = icl("new", name, "--book")
+    status, _, err = icl("claim", "new", name, "--book")
     assert (status, "expected a package's name" in err) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_no_book_has_the_name_of_a_trusted_one(icl, tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "PACKAGES", ("not_installed",))
-    assert icl("new", "not_installed", "--book")[0] == 2
+    assert icl("claim", "new", "not_installed", "--book")[0] == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_book_of_another_template_names_its_claim(icl, tmp_path):
-    status, _, err = icl("new", "mine", "--book", "--from", "trained")
+    status, _, err = icl("claim", "new", "mine", "--book", "--from", "trained")
     assert (status, "package/subject/finding" in err) == (2, True)
-    assert icl("new", "mine/first/claim", "--book", "--from", "trained")[0] == 0
+    assert icl("claim", "new", "mine/first/claim", "--book", "--from", "trained")[0] == 0
     assert (tmp_path / "mine" / "src" / "mine" / "first" / "claim" / "measure.py").is_file()

@@ -426,3 +426,34 @@ def test_a_scheduler_that_is_not_there(tmp_path, icl):
     status, _, err = icl("run", CLAIM, "--claims", CLAIMS, "--scheduler", "tcp://nowhere:1", "--workers", "2")
     assert status == 2
     assert "expected one of workers, scheduler and executor, got several" in err
+
+
+# Panels of the help, and names that moved.
+
+VISITORS = ["demo", "list", "run", "check", "draw", "theory", "cite", "page", "report", "export", "doctor"]
+MAKERS = ["claim", "arena", "certify", "verify"]
+
+
+def test_help_has_a_panel_for_visitors_and_one_for_makers_of_claims(icl):
+    _, out, _ = icl("--help")
+    first, _, second = out.partition("For makers of claims")
+    assert re.findall(r"^│ ([a-z]+) ", first, re.MULTILINE) == VISITORS
+    assert re.findall(r"^│ ([a-z]+) ", second, re.MULTILINE) == MAKERS
+    _, out, _ = icl("claim", "--help")
+    assert re.findall(r"^│ ([a-z]+) ", out, re.MULTILINE) == ["new", "conform", "add", "cost", "submit"]
+
+
+@pytest.mark.parametrize("name", ["new", "conform", "add", "cost", "submit"])
+@pytest.mark.parametrize("more", [[], ["x"], ["--help"], ["x", "--json"]], ids=" ".join)
+def test_an_old_name_says_the_new_one(name, more, icl):
+    status, out, err = icl(name, *more)
+    assert status == 2
+    assert err == f"icl {name}: expected `icl claim {name}`, its name since version 0.4, got the old name\n"
+    assert bool(out) == ("--json" in more)
+
+
+def test_json_names_a_subcommand(icl):
+    for words in (["claim", "cost", "nosuch/claim", "--json"], ["--json", "claim", "cost", "nosuch/claim"]):
+        answer = strictly(icl(*words)[1])
+        assert (answer["command"], answer["exit_status"]) == ("claim cost", 2)
+    assert "unknown command of icl claim: 'cots'; did you mean 'cost'?" in icl("claim", "cots")[2]

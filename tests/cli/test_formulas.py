@@ -1,5 +1,7 @@
 """``icl theory``: what can be asked, on which grids, and what has no answer."""
 
+import importlib
+import inspect
 import math
 import re
 
@@ -183,8 +185,9 @@ def test_axes_of_a_run_take_ranges_as_formulas_do():
 @pytest.mark.parametrize("name", formulas.listing())
 def test_every_parameter_of_every_formula_has_a_definition(name):
     formula = formulas.listing()[name]
-    assert formula.definitions.keys() == formula.kinds.keys() >= formula.defaults.keys()
-    for parameter, text in formula.definitions.items():
+    defined = {parameter: formulas.definitions(name).get(parameter, "") for parameter in formula.kinds}
+    assert formula.kinds.keys() >= formula.defaults.keys()
+    for parameter, text in defined.items():
         assert text.endswith("."), parameter
         assert not re.search(r"[\\{}]|``|:math:|:func:", text), text
         domain = (
@@ -239,3 +242,90 @@ def test_parameters_can_be_typed_as_options(icl):
 def test_a_misspelt_parameter_is_told_the_right_spelling(words, complaint, icl):
     status, _, err = icl("theory", "linear_attention.icl_error", *words)
     assert (status, complaint in err) == (2, True), err
+
+
+# Which functions of the theory are formulas.
+
+
+@pytest.mark.parametrize("name", formulas.listing())
+def test_a_formula_is_what_its_module_has(name):
+    """Its signature is read from its source: the function's own has the same parameters and defaults."""
+    module, _, function = name.partition(".")
+    parameters = inspect.signature(getattr(importlib.import_module(f"icllab.theory.{module}"), function)).parameters
+    formula = formulas.listing()[name]
+    assert list(formula.kinds) == list(parameters)
+    defaults = {p: value.default for p, value in parameters.items() if value.default is not value.empty}
+    assert {p: repr(value) for p, value in defaults.items()} == dict(formula.defaults)
+
+
+THEORY = '''
+SCALE = 0.5
+
+def broadcast(q: Numbers, *, kappa: Numbers = SCALE) -> Number:
+    r"""The trace :math:`M(q)` of :func:`a.law`.
+
+    Args:
+        q: Argument, :math:`q \\ge 0`
+            and finite.
+        kappa: Samples over dimension.
+    """
+
+def counted(layers: int, tied: bool = False) -> "Steps":
+    """Steps. Arguments beyond ``layers`` are those of :func:`broadcast`."""
+
+def eigen(spectrum: Covariance, values: npt.ArrayLike, count: int) -> float:
+    """Of eigenvalues."""
+
+def words(name: str, q: Numbers) -> Number:
+    """A text is not a number."""
+
+def matrix(count: int) -> np.random.Generator:
+    """The answer is not a number."""
+
+def spread(*q: Numbers) -> Number:
+    """The number of parameters is open."""
+
+def named(**q: Numbers) -> Number:
+    """The names of parameters are open."""
+
+def bare(q) -> Number:
+    """Nobody knows what q is."""
+
+def without() -> Number:
+    """Nothing is asked for."""
+
+def _private(q: Numbers) -> Number:
+    """A part of another formula."""
+'''
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "here.py").write_text(THEORY)
+    monkeypatch.setattr(formulas, "THEORY", tmp_path)
+    for cached in (formulas._functions, formulas.listing):
+        cached.cache_clear()
+    yield formulas.listing()
+    for cached in (formulas._functions, formulas.listing):
+        cached.cache_clear()
+
+
+def test_a_formula_takes_numbers_and_gives_numbers(here):
+    assert {name: list(formula.kinds.values()) for name, formula in here.items()} == {
+        "here.broadcast": ["number", "number"],
+        "here.counted": ["count", "flag"],
+        "here.eigen": ["spectrum", "list", "count"],
+    }
+
+
+def test_parameters_have_definitions_and_defaults(here):
+    assert here["here.broadcast"].summary == "The trace M(q) of a.law."
+    defined = {"q": "Argument, q >= 0 and finite.", "kappa": "Samples over dimension."}
+    assert formulas.definitions("here.broadcast") == formulas.definitions("here.counted") == defined
+    assert here["here.broadcast"].defaults == {"kappa": "0.5"}
+    assert here["here.counted"].defaults == {"tied": "False"}
+
+
+def test_functions_are_the_public_ones_of_their_own_module():
+    assert {"wishart.stieltjes", "saddles.flow", "preconditioners.optimal"} <= set(formulas._functions())
+    assert "independent_inputs.read" not in formulas._functions()

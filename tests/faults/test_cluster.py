@@ -11,6 +11,8 @@ import time
 import pytest
 from faults.processes import (
     DIMS,
+    ICL,
+    STORE,
     assert_same,
     cells,
     complaint,
@@ -24,6 +26,7 @@ from faults.processes import (
 )
 
 from icllab.lab.run import TRIES
+from icllab.lab.submission import Shard
 
 pytestmark = pytest.mark.slow
 QUIET = ["--host", "127.0.0.1", "--no-dashboard"]
@@ -144,11 +147,22 @@ def test_a_worker_of_another_version_is_refused(dask, tmp_path, log):
     assert leftovers(tmp_path) == []
 
 
-def test_jobs_of_submitit_measure_the_same_and_a_lost_one_is_submitted_again(tmp_path, log, undisturbed):
-    """``local`` runs as processes what ``slurm`` submits."""
-    command = run_command(tmp_path / "out", "--scheduler", "local:timeout_min=5")
-    status, _, err = ended(started(command, STEADY_FAULT="die:1", STEADY_LOG=log), timeout=240)
-    assert status == 0, err
+def test_jobs_of_submitit_measure_the_same_and_a_lost_one_is_submitted_again(tmp_path, log, undisturbed, monkeypatch):
+    """``local`` runs as processes of this machine what Slurm runs."""
+    submitit = pytest.importorskip("submitit")
+    out = tmp_path / "out"
+    monkeypatch.setenv("STEADY_FAULT", "die:1")
+
+    def failures():
+        executor = submitit.AutoExecutor(folder=tmp_path / "jobs", cluster="local")
+        executor.update_parameters(timeout_min=5)
+        words = [run_command(out, "--shard", f"{i}/2")[len(ICL) :] for i in (1, 2)]
+        jobs = [executor.submit(Shard(command, str(out / STORE))) for command in words]
+        return sum(job.exception() is not None for job in jobs)
+
+    assert failures() == 1  # one process was killed, and its job with it
+    assert failures() == 0
     assert len(measured(log)) == len(DIMS) + 1
-    assert_same(tmp_path / "out", undisturbed)
-    assert leftovers(tmp_path / "out") == []
+    assert (out / STORE / "verdict.json").exists()  # the last shard judged
+    assert_same(out, undisturbed)
+    assert leftovers(out) == []

@@ -1,4 +1,4 @@
-"""``icl submit`` on a real Slurm, where one answers: a job that is queued again goes on from its checkpoint."""
+"""``icl claim submit`` on a real Slurm, where one answers: a job that is queued again goes on from its checkpoint."""
 
 import re
 import shutil
@@ -26,13 +26,13 @@ def _slurm():
 
 def icl(command, out, *words):
     cells = ["--claims", str(CLAIMS), "--out", str(out), *(["--set", "dim=4,16"] if command != "check" else [])]
-    return finished([*ICL, command, CLAIM, *cells, *words], timeout=900, SLOPES_STEPS=STEPS, **on_one_core(1))
+    return finished([*ICL, *command.split(), CLAIM, *cells, *words], timeout=900, SLOPES_STEPS=STEPS, **on_one_core(1))
 
 
 def test_jobs_that_are_queued_again_go_on_from_their_checkpoints(tmp_path):
     """Both jobs in the middle of their cells; what they measure is what an undisturbed run does, to the bit."""
-    words = ("--slurm", "--jobs", "2", "--time", "20m", "--memory", "1", "--json")
-    submission = icl("submit", tmp_path / "out", *words)
+    words = ("--jobs", "2", "--time", "20m", "--memory", "1", "--json")
+    submission = icl("claim submit", tmp_path / "out", *words)
     assert submission.returncode == 0, submission.stderr
     store, numbers = tmp_path / "out" / STORE, strictly(submission.stdout)["jobs"]
     try:

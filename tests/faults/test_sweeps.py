@@ -20,7 +20,6 @@ from faults.processes import (
 )
 
 import icllab as icl
-from icllab.lab.executors import Batch
 from icllab.lab.job import new_request as requested
 from icllab.lab.run import compute
 
@@ -71,15 +70,6 @@ def test_values_that_a_cell_lacks_are_measured_beside_those_it_has(tmp_path, log
 
 def test_any_executor_measures(tmp_path, log, undisturbed):
     with ThreadPoolExecutor(2) as executor:
-        icl.run(CLAIM, "small", out=tmp_path, claims=CLAIMS, executor=executor)
-    assert {pid for _, pid in measured(log)} == {os.getpid()}
-    assert_same(tmp_path, undisturbed)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-def test_jobs_of_submitit_measure(tmp_path, log, undisturbed):
-    """``debug`` runs in this process what ``slurm`` submits, and leaves its logs open."""
-    with Batch("debug", {"timeout_min": 5}, tmp_path / "jobs") as executor:
         icl.run(CLAIM, "small", out=tmp_path, claims=CLAIMS, executor=executor)
     assert {pid for _, pid in measured(log)} == {os.getpid()}
     assert_same(tmp_path, undisturbed)

@@ -38,7 +38,7 @@ def test_a_template_is_short_and_lacks_but_its_record(template, tmp_path):
         assert len(path.read_text().splitlines()) < LONGEST
     for item, faults in conformance.STATIC.items():
         assert list(faults(claim, folder)) == [], item
-    assert f"icl conform {folder.relative_to(tmp_path).as_posix()}" in (folder / "README.md").read_text().replace(
+    assert f"icl claim conform {folder.relative_to(tmp_path).as_posix()}" in (folder / "README.md").read_text().replace(
         f"{tmp_path.as_posix()}/", ""
     )
 

@@ -46,10 +46,18 @@ def _daemonic(monkeypatch):
 
 
 @pytest.mark.usefixtures("_daemonic")
-def test_a_daemonic_process_measures_itself_and_says_so(tmp_path):
+def test_a_daemonic_process_measures_itself_and_says_so():
     with pytest.warns(UserWarning, match="this daemonic process may not start others; it measures all cells"):
-        pool, ahead = executor_for(2, None, None, None, tmp_path).__enter__()
+        pool, ahead = executor_for(2, None, None, None).__enter__()
     assert isinstance(pool, Inline)
     assert ahead == 1
     with pytest.raises(InputError, match="limit: expected a process that may start others, got 'a daemonic one'"):
-        executor_for(2, None, None, 3.0, tmp_path).__enter__()
+        executor_for(2, None, None, 3.0).__enter__()
+
+
+@pytest.mark.parametrize("address", ["slurm", "slurm:timeout_min=60", "local"])
+def test_slurm_has_its_own_command(address):
+    with pytest.raises(
+        InputError, match=r"expected the address of a dask scheduler, got .*; `icl claim submit` submits"
+    ):
+        executor_for(None, address, None, None).__enter__()

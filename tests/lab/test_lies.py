@@ -1,4 +1,4 @@
-"""False and empty claims, as a stranger would write them: what a record, a run and ``icl conform`` say of each."""
+"""False and empty claims, as a stranger would write them: the answers of a record, a run and ``icl claim conform``."""
 
 import json
 import shutil

@@ -52,7 +52,7 @@ def test_what_is_inside_is_computed_in_the_precision(precision):
 
 def test_a_device_that_does_not_round_to_bfloat16_is_refused(monkeypatch):
     """On a processor the products would be those of float32, under another name."""
-    with pytest.raises(InputError, match="precision: expected one that the device computes in, got 'bfloat16'"):
+    with pytest.raises(InputError, match="precision: expected a precision of this device, got 'bfloat16'"):
         placed(None, "bfloat16").__enter__()
     monkeypatch.setattr(placement, "_rounds", lambda: True)
     with placed(None, "bfloat16"):

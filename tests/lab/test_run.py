@@ -324,7 +324,7 @@ def test_fewer_seeds_than_are_stored_are_told(steady):
         ({"limit": math.nan}, "limit: expected a positive number of seconds"),
         ({"limit": 3, "scheduler": "slurm"}, "limit: expected workers of this machine"),
         ({"shard": (1, 2), "fresh": True}, "expected shard or fresh, got both"),
-        ({"scheduler": "slurm:timeout_min"}, "scheduler: expected slurm:name=value"),
+        ({"scheduler": "slurm:timeout_min"}, "scheduler: expected the address of a dask scheduler"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_is_measured(options, message, steady):

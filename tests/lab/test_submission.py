@@ -1,4 +1,4 @@
-"""Jobs of batch systems: which shard each measures, and what a cluster is told."""
+"""Jobs of Slurm: which shard each measures, and what Slurm is told."""
 
 import os
 import re
@@ -9,10 +9,8 @@ import pytest
 
 from icllab.core.errors import EnvironmentFault, InputError
 from icllab.lab import submission
-from icllab.lab.executors import Batch, Requeued, UnknownJobs, job_number
-from icllab.lab.submission import Jobs, Shard, minutes, script, submit
+from icllab.lab.submission import Jobs, Shard, UnknownJobs, job_number, minutes, parameter, submit
 
-yaml = pytest.importorskip("yaml")
 submitit = pytest.importorskip("submitit")
 RUN = ("run", "claims/steady", "--out", "/a disk/results", "--set", "dim=2,4")
 
@@ -37,74 +35,14 @@ def test_jobs_are_at_least_one_of_everything(values):
         Jobs(RUN, **{"count": 2, "minutes": 60, **values})
 
 
-def shell_of(system, text):
-    """The shell's text in a script, and the variable that has the job's number with its first value."""
-    if system == "pbs":
-        return re.sub(r"cd .*\n", "", text).replace(f"{sys.executable} -m icllab", "icl"), "PBS_ARRAY_INDEX", 1
-    content = yaml.safe_load(text)
-    if system == "skypilot":
-        return content["run"], "SKYPILOT_NODE_RANK", 0
-    (container,) = content["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["/bin/sh", "-c"]
-    return container["args"][0], "JOB_COMPLETION_INDEX", 0
-
-
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("system", submission.SYSTEMS)
-def test_every_shard_is_one_jobs(system, count, tmp_path):
-    """The shell itself fills in each job's number; a space in a path is not the end of a word."""
-    (tmp_path / "icl").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    (tmp_path / "icl").chmod(0o755)
-    text, variable, first = shell_of(system, script(system, Jobs(RUN, count, 60), image="icl", volume="disk"))
-    for number in range(count):
-        variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", variable: str(first + number)}
-        done = subprocess.run(["/bin/sh", "-c", text], env=variables, capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines() == [*RUN, "--shard", f"{number + 1}/{count}"]
-
-
-def test_what_pbs_is_told():
-    text = script("pbs", Jobs(RUN, 20, 36 * 60 + 5, 2, 8, "icl-a-name-of-many-letters"), image="", volume="")
-    directives = [line.removeprefix("#PBS ") for line in text.splitlines() if line.startswith("#PBS")]
-    assert directives == [
-        "-N icl-a-name-of-m",  # a name of PBS has 15 characters
-        "-J 1-20",
-        "-l select=1:ncpus=2:mem=8gb",
-        "-l walltime=36:05:00",
-        "-r y",
-        "-j oe",
-    ]
-    assert "export OMP_NUM_THREADS=1" in text
-    assert "#PBS -J" not in script("pbs", Jobs(RUN, 1, 60), image="", volume="")  # of one job PBS makes no array
-
-
-def test_what_kubernetes_is_told():
-    content = yaml.safe_load(script("kubernetes", Jobs(RUN, 20, 240, 2, 8), image="registry/icl:1", volume="disk"))
-    spec = content["spec"]
-    assert (content["apiVersion"], content["kind"]) == ("batch/v1", "Job")
-    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 20, 20)
-    assert spec["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
-    pod = spec["template"]["spec"]
-    assert pod["restartPolicy"] == "Never"  # which a podFailurePolicy needs
-    assert pod["activeDeadlineSeconds"] == 4 * 3600
-    (container,) = pod["containers"]
-    assert container["image"] == "registry/icl:1"
-    assert container["resources"]["requests"] == {"cpu": "2", "memory": "8Gi"}
-    assert all(isinstance(row["value"], str) for row in container["env"])
-    assert container["volumeMounts"][0]["name"] == pod["volumes"][0]["name"]
-    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "disk"}
-
-
-def test_what_skypilot_is_told():
-    content = yaml.safe_load(script("skypilot", Jobs(RUN, 20, 240), image="", volume="bucket"))
-    assert content["num_nodes"] == 20
-    assert content["resources"] == {"cpus": "1+", "memory": "4+", "use_spot": True}
-    assert content["file_mounts"]["/results"] == {"name": "bucket", "mode": "MOUNT_CACHED"}
-    assert content["run"].startswith("timeout --signal=TERM 14400 icl run ")
-
-
-@pytest.mark.parametrize("system", submission.SYSTEMS)
-def test_what_was_not_tried_says_so(system):
-    assert "# Untried on a cluster" in script(system, Jobs(RUN, 2, 60), image="icl", volume="disk")
+def test_a_parameter_of_submitit_is_text_or_a_whole_number():
+    assert (parameter("slurm_account=lab"), parameter("gpus_per_node=1")) == (
+        ("slurm_account", "lab"),
+        ("gpus_per_node", 1),
+    )
+    for text in ("slurm_account", "=lab", "slurm_account="):
+        with pytest.raises(InputError, match="--parameter: expected name=value, a parameter of submitit, got"):
+            parameter(text)
 
 
 @pytest.fixture
@@ -244,19 +182,17 @@ def test_jobs_that_slurm_refuses_may_be_submitted_again(answer, complaint, sbatc
     assert submit(Jobs(RUN, 2, 60), tmp_path, {}) == ["4711_0", "4711_1"]
 
 
-def test_jobs_of_a_scheduler_have_the_number_of_the_answer(sbatch, tmp_path):
-    """Of ``--scheduler slurm`` too, and other executors of submitit stay as they are."""
+def test_other_executors_of_submitit_stay_as_they_are(sbatch, tmp_path):
+    """After jobs were submitted, and after Slurm refused them."""
+    from submitit.slurm.slurm import SlurmExecutor
+
+    before = SlurmExecutor._make_submission_command
     sbatch(b"4711;north\n")
-    batch = Batch("slurm", {"timeout_min": 5}, tmp_path)
-    batch.submit(len, [])
-    (job,) = batch._jobs.values()
-    assert job.job_id == "4711"
+    submit(Jobs(RUN, 1, 60), tmp_path, {})
     sbatch(b"", b"sbatch: error: invalid partition\n", 1)
-    with pytest.raises(EnvironmentFault, match="expected slurm to take 1 jobs, got sbatch: error: invalid partition"):
-        batch.submit(len, [])
-    batch._jobs.clear()
-    batch.shutdown()
-    assert submitit.slurm.slurm.SlurmExecutor.__module__ == "submitit.slurm.slurm"
+    with pytest.raises(EnvironmentFault, match="invalid partition"):
+        submit(Jobs(RUN, 1, 60), tmp_path, {})
+    assert SlurmExecutor._make_submission_command is before
 
 
 def test_without_sbatch_it_says_so(slurm, tmp_path, monkeypatch):
@@ -325,21 +261,3 @@ def test_a_job_that_came_no_further_is_not_queued_again(name, goes_on, tmp_path,
     else:
         assert queued == [None]
         assert "give it more --time" in capsys.readouterr().out
-
-
-def test_a_cell_that_is_queued_again_has_no_result():
-    """submitit queues a job again in a handler of a signal, and ends it by SystemExit: measuring makes that a fault."""
-
-    def measure():
-        queued.append(job.checkpoint())
-        raise RuntimeError("a fault that was SystemExit")
-
-    def fail():
-        raise RuntimeError("a fault")
-
-    queued, job = [], Requeued(measure)
-    with pytest.raises(SystemExit):
-        job()
-    assert queued[0].function is not job  # which would take the next fault for that
-    with pytest.raises(RuntimeError, match="a fault"):
-        Requeued(fail)()

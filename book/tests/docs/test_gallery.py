@@ -102,10 +102,9 @@ def test_the_head_counts_verdicts_by_the_largest_size():
 
 def test_a_claim_without_medium_has_a_price_and_no_other(sections):
     for claim, text in sections.items():
-        priced = re.search(r"at `medium`, which would take ([\d.]+) core-hours \(([\d.]+) to ([\d.]+)\)", text)
+        priced = re.search(r"at `medium`, which would take ([\d.]+) core-hours, within a factor of 5", text)
         assert (priced is None) == bool(
             {"medium", "full"} & {size for size, entry in records.card(claim).record.items() if entry["verdict"]}
         )
         if priced:
-            middle, low, high = map(float, priced.groups())
-            assert 0 < low < middle < high
+            assert float(priced[1]) > 0

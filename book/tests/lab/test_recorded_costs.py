@@ -1,11 +1,10 @@
-"""The price of a run beside what the book's records say it was."""
+"""The cost of a run beside the seconds that the book's records have."""
 
 import itertools
-import math
-import statistics
 
 from icllab.lab import cost, records, registry
 from icllab.lab.claim import SIZES
+from icllab.lab.job import Request
 
 
 def test_steps_count_and_what_is_only_an_output_does_not():
@@ -17,22 +16,28 @@ def test_steps_count_and_what_is_only_an_output_does_not():
     assert cost.work(claim, sparse) == cost.work(claim, claim.grid("small"))
 
 
-def residuals():
-    """ln(recorded / extrapolated seconds) of every claim with two judged sizes in its record."""
+def ratios(first, second):
+    """Recorded seconds of one size over those that another size of the same claim predicts, for every claim."""
     for name in registry.claims():
         entries = records.read(name)
-        sizes = [size for size in SIZES[1:] if "seconds" in entries.get(size, {})]
-        for near, far in itertools.pairwise(sizes):
-            claim = registry.load(name)
-            work = [cost.work(claim.at(size), claim.grid(size)) for size in (near, far)]
-            yield math.log(entries[far]["seconds"] / entries[near]["seconds"] * work[0] / work[1])
+        if all("seconds" in entries.get(size, {}) for size in (first, second)):
+            seconds = [entries[size].get("cpu_seconds", entries[size]["seconds"]) for size in (first, second)]
+            claims = [Request(name, size).claim() for size in (first, second)]
+            before, after = (cost.work(c, c.grid(s)) for c, s in zip(claims, (first, second), strict=True))
+            yield seconds[1] / (seconds[0] * after / before)
 
 
-def test_the_error_of_an_extrapolation_is_that_of_the_records():
-    """Of the larger of two recorded sizes from the smaller: not larger than stated, nor a small part of it."""
-    errors = list(residuals())
-    assert len(errors) >= 4
-    rms = math.sqrt(statistics.mean(error**2 for error in errors))
-    assert 1 / 3 < rms / cost.EXTRAPOLATED < 1.5
-    outside = sum(abs(error) > cost.SIGMAS * cost.EXTRAPOLATED for error in errors)
-    assert outside <= 1 + 0.1 * len(errors)
+def within(first, second):
+    values = list(ratios(first, second))
+    return sum(1 / cost.FACTOR <= value <= cost.FACTOR for value in values), len(values)
+
+
+def test_a_judged_size_predicts_another_within_the_stated_factor():
+    """The counts of the module's docstring; of a later record, at least five in six."""
+    for pair in itertools.permutations(("small", "medium")):
+        inside, count = within(*pair)
+        assert count >= 14
+        assert inside >= 5 / 6 * count
+    assert SIZES[0] == "smoke"
+    inside, count = within("smoke", "small")
+    assert inside < 0.7 * count  # why a smoke predicts no other size

@@ -1,4 +1,4 @@
-"""A phenomenon: what is measured under which conditions, and which cells are held out."""
+"""A phenomenon: a measured number, its conditions, and the cells that are held out."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class Phenomenon:
 
     @property
     def is_held_out(self) -> np.ndarray:
-        """Whether each cell is held out, [cell]: a draw of the key alone."""
+        """True for each held-out cell, [cell]; the key alone draws them."""
         flags = np.zeros(len(self.cells), bool)
         flags[np.random.default_rng([self.key, len(self.cells)]).permutation(len(self.cells))[: self.held_out]] = True
         return flags

@@ -1,4 +1,4 @@
-r"""What a theory predicts of a positive number v: a log-normal distribution for each cell, some of it at infinity.
+r"""Predictions of a positive number v: a log-normal distribution for each cell, with a probability of infinity.
 
 .. math:: P(v > x) = q + (1 - q)\,\Phi\Bigl(\frac{m - \ln x}{s}\Bigr)
 
@@ -71,7 +71,7 @@ def distances(first: Prediction, second: Prediction, cells: int) -> np.ndarray:
 
 
 def coverage(prediction: Prediction, value: np.ndarray, censored: np.ndarray, level: float) -> np.ndarray:
-    r"""Whether each value lies in the central interval of a probability, [cell, seed].
+    r"""1 if a value lies in the central interval of a probability, else 0, [cell, seed].
 
     Of a censored value, the probability that it does, given that it is larger: the share of :math:`[F(v), 1]` within
     :math:`[\frac{1 - p}2, \frac{1 + p}2]`.

@@ -1,4 +1,4 @@
-"""Which tables and theories there are, what is recorded, and which theories were registered, and when.
+"""Tables and theories of the arena: their files, their records, and the registrations of theories.
 
 A table is a folder ``arena/NAME`` of a book, with a ``phenomenon.py``, a ``record.nc`` and a folder of theories. A
 theory is a file ``NAME.py`` with ``fit`` and ``predict``, there or in a folder of the user's own; the first line of its
@@ -68,14 +68,14 @@ class Registration:
     Attributes:
         train: Digest of the training part.
         numbers: Fitted numbers by name.
-        prediction: Distributions at all cells of the phenomenon; None in a file of version 0.3.
+        prediction: Distributions at all cells of the phenomenon.
         late: Whether held-out values could be known before.
         altered: Whether its file is not the one whose digest the record keeps.
     """
 
     train: str
     numbers: Mapping[str, Any]
-    prediction: Prediction | None
+    prediction: Prediction
     late: bool = False
     altered: bool = False
 
@@ -115,7 +115,7 @@ def measure(table: str | Path) -> Callable[..., list[tuple[float, bool]]]:
 
 
 def record(table: str | Path) -> "xr.Dataset":
-    """What is recorded of a table, [cell, seed]; NaN where nothing is measured yet.
+    """Read the record of a table, [cell, seed]; a cell that is not measured yet is NaN.
 
     Raises:
         InputError: The record has other cells than the phenomenon.
@@ -247,8 +247,6 @@ def _computed(theory: Theory, declared: Phenomenon, dataset: "xr.Dataset") -> Re
 def _disagreement(theory: Theory, old: Registration, new: Registration, dataset: "xr.Dataset") -> str:
     """Why a theory whose registration would be ``new`` gets no score by ``old``; empty if it gets one."""
     cells = dataset.sizes["cell"]
-    if old.prediction is None or new.prediction is None:
-        return "registered by its source, as in version 0.3: register it again"
     if old.train != new.train:
         return "registered with another training part"
     if distances(old.prediction, new.prediction, cells).max() >= SAME:
@@ -280,34 +278,17 @@ def _failures(theory: Theory) -> Iterator[None]:
 
 def _registration(path: Path, name: str, entry: Any, late: bool, altered: bool) -> Registration:
     """An entry of a file of registrations."""
-    fields = set(entry) if isinstance(entry, dict) else set()
-    if {"source", "train", "numbers"} <= fields and not fields & set(Prediction._fields):
-        return Registration(entry["train"], entry["numbers"], None, late, altered)
-    if fields != set(_FIELDS) or not isinstance(entry["numbers"], dict):
+    if not isinstance(entry, dict) or set(entry) != set(_FIELDS) or not isinstance(entry["numbers"], dict):
         raise DamagedFile(f"{path}: {name}: expected {', '.join(_FIELDS)}, got {str(entry)[:80]!r}; {_REMEDY}")
-    return Registration(
-        entry["train"], entry["numbers"], Prediction(*map(entry.get, Prediction._fields)), late, altered
-    )
+    train, numbers, *prediction = (entry[field] for field in _FIELDS)
+    return Registration(train, numbers, Prediction(*prediction), late, altered)
 
 
 def _entry(registration: Registration, cells: int) -> dict[str, Any]:
-    """A registration as JSON has it: eight digits of a distribution, and one number where those of all cells are equal.
-
-    A location keeps all digits beside a scale that is much smaller; of ``never`` the difference from one is rounded.
-    """
-    assert registration.prediction is not None
-    m, s, q = (part[:, 0] for part in registration.prediction.arrays(cells))
-    location = np.where(s > 1e-3 * np.abs(m), _rounded(m), m)
-    never = np.where(q > 0.5, 1 - _rounded(1 - q), _rounded(q))
-    columns = {
-        name: column.tolist() for name, column in zip(Prediction._fields, (location, _rounded(s), never), strict=True)
-    }
-    single = {name: column[0] if len(set(column)) == 1 else column for name, column in columns.items()}
-    return {"train": registration.train, "numbers": registration.numbers, **single}
-
-
-def _rounded(numbers: np.ndarray) -> np.ndarray:
-    return np.array([float(f"{number:.8g}") for number in numbers])
+    """A registration as JSON: a distribution that is equal in all cells is one number for each of its parts."""
+    columns = (part[:, 0].tolist() for part in registration.prediction.arrays(cells))
+    parts = [column[0] if len(set(column)) == 1 else column for column in columns]
+    return dict(zip(_FIELDS, (registration.train, registration.numbers, *parts), strict=True))
 
 
 def _is_held_out_measured(declared: Phenomenon, dataset: "xr.Dataset") -> bool:

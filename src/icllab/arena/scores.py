@@ -17,7 +17,7 @@ CONFIDENCE = 0.95  # that a difference from a null theory is positive, one-sided
 
 @dataclass(frozen=True)
 class Score:
-    """What a theory is worth on the held-out cells; means over cells with their standard errors.
+    """Scores of a theory on the held-out cells: means over cells with their standard errors.
 
     Attributes:
         theory: Its name.
@@ -66,7 +66,6 @@ def score_theories(table: str | Path, own: str | Path | None = None) -> list[Sco
         if isinstance(registration, str):
             rows[name] |= {"refused": registration}
             continue
-        assert registration.prediction is not None
         prediction = Prediction(*(part[declared.is_held_out, 0] for part in registration.prediction.arrays(cells)))
         by_cell[name] = log_scores(prediction, value, censored).mean(1)
         within = {level: _mean(coverage(prediction, value, censored, level).mean(1)) for level in LEVELS}
@@ -80,7 +79,7 @@ def score_theories(table: str | Path, own: str | Path | None = None) -> list[Sco
 
 
 def compared(terms: np.ndarray, nulls: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Differences of a theory's log scores, one for each cell, from those of null theories, and which it beats."""
+    """Paired differences between the log scores of a theory and of each null theory, and the null theories it beats."""
     differences = {null: _mean(terms - row) for null, row in nulls.items()}
     bound = student.ppf(CONFIDENCE, len(terms) - 1)
     return {"differences": differences, "beats": tuple(n for n, (gain, se) in differences.items() if gain > bound * se)}

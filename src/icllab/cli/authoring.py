@@ -1,4 +1,4 @@
-"""``icl add``, ``new`` and ``conform``: claims from elsewhere and their authors."""
+"""``icl claim new``, ``conform`` and ``add``: claims of a user's own, and claims from elsewhere."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,20 +22,18 @@ def add(folder: Path, *, remove: bool) -> Report:
         path = registrations.remove(folder)
         return Report({"removed": path}, lambda console: lines(console, [("removed", path)]))
     if not folder.is_dir():
-        raise InputError(f"icl add: expected a folder of claims, got {str(folder)!r}, which is not a folder")
+        raise InputError(f"icl claim add: expected a folder of claims, got {str(folder)!r}, which is not a folder")
     names = registry.foreign_files(folder)
     if not names:
-        raise InputError(
-            f"icl add: expected <subject>/<finding>/claim.py in {folder.resolve()}, found none; `icl new` makes one"
-        )
+        form = f"<subject>/<finding>/claim.py in {folder.resolve()}"
+        raise InputError(f"icl claim add: expected {form}, found none; `icl claim new` makes one")
     if clashes := registry.clashes(folder):
         raise InputError(
-            f"icl add: expected names that are free, got others' ({'; '.join(clashes)}); rename the folder"
+            f"icl claim add: expected names that are free, got others' ({'; '.join(clashes)}); rename the folder"
         )
     if places := registry.twice(folder):
-        raise InputError(
-            f"icl add: expected claims that are not added yet, got {'; '.join(places)}; `icl add --remove` forgets that"
-        )
+        added = f"got {'; '.join(places)}; `icl claim add --remove` forgets that"
+        raise InputError(f"icl claim add: expected claims that are not added yet, {added}")
     path = registrations.add(folder)
     data = {"added": path, "claims": list(names), "note": CONSENT}
     rows = [("added", path), *(("claim", name) for name in names), ("note", CONSENT)]
@@ -51,7 +49,7 @@ def new(name: str, template: str, *, book: bool) -> Report:
         commands = [f"cd {name.partition('/')[0]}", "pip install -e '.[test]'", "make record", "make test"]
     else:
         files = authoring.new(name, template)
-        commands = [f"icl run {name} --claims {name} --size smoke", f"icl conform {name}"]
+        commands = [f"icl run {name} --claims {name} --size smoke", f"icl claim conform {name}"]
 
     def plain(console: "Console") -> None:
         lines(console, [*(("written", file) for file in files), *(("next", command) for command in commands)])

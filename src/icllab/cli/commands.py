@@ -1,4 +1,4 @@
-"""What can be typed: commands and their help. The work is done elsewhere.
+"""The commands of ``icl`` and their help. Other modules do the work.
 
 Importing this module must stay cheap: it is all that help and shell completion need.
 """
@@ -6,7 +6,7 @@ Importing this module must stay cheap: it is all that help and shell completion 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 import icllab
 from icllab.cli.parameters import (
@@ -50,6 +50,11 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.register_install_completion_command(sort_key=100, help="Install shell completion for icl.")
+AUTHORS = Group("For makers of claims", sort_key=1)
+claim_app = App(
+    name="claim", help="Write, examine, add, price and submit claims.", group=AUTHORS, sort_key=1, version_flags=()
+)
+app.command(claim_app)
 
 
 @app.command(sort_key=1)
@@ -73,7 +78,7 @@ def list_(
     long: Annotated[bool, switch("Sentences, sizes, negative controls and sources too.")] = False,
     options: Folders = FOLDERS,
 ) -> Report:
-    """List the claims: the verdict of the record, and what was found here."""
+    """List the claims with the verdicts of their records and of the results here."""
     from icllab.cli import listing
 
     return listing.listed(words, subject=subject, paper=paper, long=long, out=options.out, claims=options.claims)
@@ -87,7 +92,7 @@ def run(
     options: RunOptions = RUN,
     config: Annotated[Path | None, Parameter(help="A TOML file of these options; the command line wins.")] = None,
 ) -> Report:
-    """Measure a claim and judge it; what is already there is kept, an interrupted run goes on."""
+    """Measure a claim and judge it; finished cells are kept, and an interrupted run goes on."""
     from icllab.cli import running
     from icllab.cli.options import merged
 
@@ -101,7 +106,7 @@ def check(
     record: Annotated[bool, switch("Note the verdict and its data in the claim's record.")] = False,
     options: Selection = SELECTION,
 ) -> Report:
-    """Judge results that are already there, or those of the record; nothing is computed."""
+    """Judge finished results, or the data of the record; nothing is computed."""
     from icllab.cli import reading
 
     return reading.check(names, options, recorded=recorded, record=record)
@@ -204,44 +209,6 @@ def report(*names: Claims, to: File = Path("report.html"), options: Folders = FO
 
 
 @app.command(sort_key=10)
-def certify(
-    claim: Claim,
-    /,
-    *,
-    to: Annotated[
-        Path, Parameter(name=["--to", "-o"], help="The file: .html, with .json beside it; or .json alone.")
-    ] = Path("certificate.html"),
-    size: Annotated[Size | None, Parameter(help="The size to certify; the largest there unless said.")] = None,
-    out: Annotated[
-        Path | None, Parameter(help="Certify the results kept there; the data of the claim's record unless said.")
-    ] = None,
-    claims: ClaimsFolder = None,
-    options: Common = COMMON,
-) -> Report:
-    """Write a claim's evidence as one file that prints on two pages: numbers, controls, digests, checklists."""
-    from icllab.cli import certifying
-
-    return certifying.certify(claim, to=to, size=size, out=out, claims=claims)
-
-
-@app.command(sort_key=11)
-def verify(
-    file: Annotated[Path, Parameter(help="The JSON file of a certificate.")],
-    /,
-    *,
-    rerun: Annotated[
-        str | None, Parameter(help="Measure a random part of the cells again, such as 5%; at least one.")
-    ] = None,
-    key: Annotated[int | None, whole("Key of that sample; drawn by the system unless said.")] = None,
-    options: Folders = FOLDERS,
-) -> Report:
-    """Compute a certificate again from the data that it names: what agrees, what differs, what nobody can check."""
-    from icllab.cli import certifying
-
-    return certifying.verify(file, rerun=rerun, key=key, out=options.out, claims=options.claims)
-
-
-@app.command(sort_key=12)
 def export(
     results: Results,
     /,
@@ -260,45 +227,15 @@ def export(
     return reading.export(results, options, to=to, format=format, force=force)
 
 
-@app.command(sort_key=13)
-def arena(
-    table: Annotated[
-        str | None,
-        Parameter(help="A table, such as induction_head; all are listed without.", completer=table_names),
-    ] = None,
-    /,
-    *,
-    theories: Annotated[
-        Path | None, Parameter(help="A folder with theories of your own, each a file with `fit` and `predict`.")
-    ] = None,
-    register: Annotated[
-        bool, switch("Fit and register the theories whose source is not registered; nothing is scored.")
-    ] = False,
-    options: Common = COMMON,
-) -> Report:
-    """Score theories of a phenomenon on measurements that they were not fitted to."""
-    from icllab.cli import scoring
+@app.command(sort_key=11)
+def doctor(*, options: Folders = FOLDERS) -> Report:
+    """Examine the installation: versions, devices, disk."""
+    from icllab.cli import environment
 
-    return scoring.arena(table, theories, register)
+    return environment.examine(options.out)
 
 
-@app.command(sort_key=14)
-def cost(claim: Claim, /, *, options: Sweep = SWEEP) -> Report:
-    """Estimate core-hours, memory and disk of a run, from the record and ten seconds of measuring here."""
-    from icllab.cli import submitting
-
-    return submitting.cost(claim, options)
-
-
-@app.command(sort_key=15)
-def submit(claim: Claim, /, *, options: Batch = BATCH) -> Report:
-    """Run a claim as jobs of a batch system, which are queued again when they are preempted."""
-    from icllab.cli import submitting
-
-    return submitting.submit(claim, options)
-
-
-@app.command(sort_key=16)
+@claim_app.command(sort_key=1)
 def new(
     name: Annotated[
         str,
@@ -322,7 +259,7 @@ def new(
     return authoring.new(name, template, book=book)
 
 
-@app.command(sort_key=17)
+@claim_app.command(sort_key=2)
 def conform(
     folder: Annotated[Path, Parameter(help="The folder of a claim of your own: its code runs.")],
     /,
@@ -330,13 +267,13 @@ def conform(
     badge: Annotated[Path | None, Parameter(help="Where to write a badge, as SVG.")] = None,
     options: Common = COMMON,
 ) -> Report:
-    """Examine a claim of your own: what it lacks and what to do; it runs at smoke."""
+    """Examine a claim of your own: missing items and their remedies; it runs at smoke."""
     from icllab.cli import authoring
 
     return authoring.conform(folder, badge)
 
 
-@app.command(sort_key=18)
+@claim_app.command(sort_key=3)
 def add(
     folder: Annotated[Path, Parameter(help="A folder with claims: <subject>/<finding>/claim.py.")],
     /,
@@ -350,9 +287,77 @@ def add(
     return authoring.add(folder, remove=remove)
 
 
-@app.command(sort_key=19)
-def doctor(*, options: Folders = FOLDERS) -> Report:
-    """Examine the installation: versions, devices, disk."""
-    from icllab.cli import environment
+@claim_app.command(sort_key=4)
+def cost(claim: Claim, /, *, options: Sweep = SWEEP) -> Report:
+    """Estimate the core-hours of a run by the claim's record, within a factor of five."""
+    from icllab.cli import submitting
 
-    return environment.examine(options.out)
+    return submitting.cost(claim, options)
+
+
+@claim_app.command(sort_key=5)
+def submit(claim: Claim, /, *, options: Batch = BATCH) -> Report:
+    """Run a claim as jobs of Slurm, which are queued again when they are preempted."""
+    from icllab.cli import submitting
+
+    return submitting.submit(claim, options)
+
+
+@app.command(sort_key=2, group=AUTHORS)
+def arena(
+    table: Annotated[
+        str | None,
+        Parameter(help="A table, such as induction_head; all are listed without.", completer=table_names),
+    ] = None,
+    /,
+    *,
+    theories: Annotated[
+        Path | None, Parameter(help="A folder with theories of your own, each a file with `fit` and `predict`.")
+    ] = None,
+    register: Annotated[
+        bool, switch("Fit and register the theories whose source is not registered; nothing is scored.")
+    ] = False,
+    options: Common = COMMON,
+) -> Report:
+    """Score theories of a phenomenon on measurements that they were not fitted to."""
+    from icllab.cli import scoring
+
+    return scoring.arena(table, theories, register)
+
+
+@app.command(sort_key=3, group=AUTHORS)
+def certify(
+    claim: Claim,
+    /,
+    *,
+    to: Annotated[
+        Path, Parameter(name=["--to", "-o"], help="The file: .html, with .json beside it; or .json alone.")
+    ] = Path("certificate.html"),
+    size: Annotated[Size | None, Parameter(help="The size to certify; the largest there unless said.")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Certify the results kept there; the data of the claim's record unless said.")
+    ] = None,
+    claims: ClaimsFolder = None,
+    options: Common = COMMON,
+) -> Report:
+    """Write a claim's evidence as one file that prints on two pages: numbers, controls, digests, checklists."""
+    from icllab.cli import certifying
+
+    return certifying.certify(claim, to=to, size=size, out=out, claims=claims)
+
+
+@app.command(sort_key=4, group=AUTHORS)
+def verify(
+    file: Annotated[Path, Parameter(help="The JSON file of a certificate.")],
+    /,
+    *,
+    rerun: Annotated[
+        str | None, Parameter(help="Measure a random part of the cells again, such as 5%; at least one.")
+    ] = None,
+    key: Annotated[int | None, whole("Key of that sample; drawn by the system unless said.")] = None,
+    options: Folders = FOLDERS,
+) -> Report:
+    """Compute a certificate again from the data that it names: what agrees, what differs, what nobody can check."""
+    from icllab.cli import certifying
+
+    return certifying.verify(file, rerun=rerun, key=key, out=options.out, claims=options.claims)

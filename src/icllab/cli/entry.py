@@ -1,4 +1,4 @@
-"""From what was typed to what is printed: one answer on stdout, one line for what went wrong.
+"""The entry point of ``icl``: one answer on stdout, and an error as one line on stderr.
 
 ``--json``: stdout holds exactly one object, ``{"command", "exit_status", ...}``, and with ``error``
 (``kind`` and ``message``) where the command came to nothing; the line on stderr is there all the same.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from icllab.cli import streams
-from icllab.core.errors import IclError
+from icllab.core.errors import IclError, InputError
 from icllab.core.spelling import printable
 
 if TYPE_CHECKING:
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from icllab.cli.reports import Report
 
 _INTERRUPTED = 130
+MOVED = ("new", "conform", "add", "cost", "submit")
+"""Commands of version 0.3 that are subcommands of ``claim``."""
 _KINDS = {2: "input", 3: "missing", 4: "environment", _INTERRUPTED: "interrupted"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and print its answer; what is returned is the exit status."""
+    """Run one command, print its answer, and return the exit status."""
     if arguments is None and sys.argv[1:2] in (["check"], ["draw"]):
         # xarray imports all of dask, half a second, to learn that an array is none of dask's; these commands use none.
         sys.modules.setdefault("dask", None)  # pyright: ignore[reportArgumentType]
@@ -39,16 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in arguments
     if "--debug" in arguments:
         os.environ["ICL_DEBUG"] = "1"  # worker processes see it too
-    name = next((a for a in arguments if not a.startswith("-")), None)
+    words = [word for word in arguments if not word.startswith("-")]
+    name = " ".join(words[: 2 if words[:1] == ["claim"] else 1]) or None
     with streams.usable():
         return _run(arguments, name, as_json)
 
 
 def _run(arguments: list[str], name: str | None, as_json: bool) -> int:
-    """Run a command; whatever it ends in is printed, and is an exit status."""
+    """Run a command, print its result or error, and return the exit status."""
     try:
         with _terminated_like_interrupted():
-            report = _answer(arguments)
+            report = _answer(arguments, name)
             streams.write(report.as_json(name) if as_json and report.data else report.as_text())
             return report.exit_status
     except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -67,13 +70,15 @@ def _run(arguments: list[str], name: str | None, as_json: bool) -> int:
     return status
 
 
-def _answer(arguments: list[str]) -> "Report":
-    """The command's report; that of help, version and completion has no data."""
+def _answer(arguments: list[str], name: str | None) -> "Report":
+    """Run a command and return its report, which is text alone for help, version and completion."""
     from cyclopts import CycloptsError
 
     from icllab.cli import commands
     from icllab.cli.reports import Report
 
+    if name in MOVED:
+        raise InputError(f"icl {name}: expected `icl claim {name}`, its name since version 0.4, got the old name")
     if arguments[:1] == ["theory"] and not {"--help", "-h"}.isdisjoint(arguments):
         names = [word for word in arguments[1:] if not word.startswith("-")]
         if names:
@@ -123,7 +128,7 @@ def _one_line(message: str, longest: int = 1000) -> str:
 
 @contextlib.contextmanager
 def _stdout_kept_clean() -> Iterator[None]:
-    """What a claim, a library or a worker prints goes to stderr: stdout is for the answer alone."""
+    """Send the output of claims, libraries and workers to stderr: stdout is for the answer alone."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a closed stdout has nothing to keep clean
             stdout = os.dup(1)

@@ -1,4 +1,4 @@
-"""``icl doctor``: what is installed, what it runs on, and whether results can be written."""
+"""``icl doctor``: versions, devices, and a test that results can be written."""
 
 import os
 import platform
@@ -53,7 +53,7 @@ def examine(out: Path) -> Report:
 
 
 def _guarded(part: Callable[[], Iterator[Row]]) -> Iterator[Row]:
-    """A part that raises is itself a finding, and the others are still examined."""
+    """Turn an exception of a part into a problem, so that the other parts are still examined."""
     try:
         yield from part()
     except Exception as error:
@@ -145,7 +145,7 @@ def _jax() -> Iterator[Row]:
 
 
 def _disk(out: Path) -> Iterator[Row]:
-    """Whether a file can be written, flushed and moved where results go; nothing is left behind."""
+    """Write, flush and move a file in the directory of results, and remove it."""
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     name = f"results in {out}"
     try:

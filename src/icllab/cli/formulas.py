@@ -1,34 +1,48 @@
-"""``icl theory``: the closed forms of ``icllab.theory``, listed and asked on a grid."""
+"""``icl theory``: the closed forms of ``icllab.theory``, listed and evaluated on a grid.
 
+A formula is a public function of ``icllab.theory`` whose parameters and answer are numbers, by its signature. Its
+signature and docstring are read from its source, so that listing and help import nothing of the theory.
+"""
+
+import ast
 import difflib
 import functools
 import importlib
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import icllab
 from icllab.cli.reports import Report, typeset
 from icllab.core.errors import InputError, expected, require_known, unknown
-from icllab.core.files import read_object
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLE = Path(__file__).with_name("formulas.json")
-"""What ``docs/make_formulas.py`` writes: nothing of the theory is imported to list it."""
-POINTWISE = {"count", "flag", "list", "phase"}  # kinds that do not broadcast
+THEORY = Path(icllab.__file__).with_name("theory")
+# Kind of a parameter by its annotation. A spectrum is a list that is one value of a formula that broadcasts.
+_KINDS = {
+    **dict.fromkeys(("Numbers", "float"), "number"),
+    **dict.fromkeys(("Sequence[int]", "Sequence[float]", "Sequence[float] | None"), "list"),
+    **dict.fromkeys(("Sequence[float] | np.ndarray", "npt.ArrayLike", "npt.ArrayLike | None"), "list"),
+    **{"Covariance": "spectrum", "int": "count", "bool": "flag", "Phase": "phase"},
+}
+_POINTWISE = {"count", "flag", "list", "phase"}  # kinds that do not broadcast
+_ANSWERS = {"float", "Number", "Array"}
+_ANSWERS |= {"Estimate", "LearningCoefficient", "Steps", "Search", "Optimum", "Flow", "Levels"}  # of several numbers
+_MATRICES = {"matrices", "preconditioner"}  # parameters that no list of numbers can be
 # How a value of a kind is typed, where that is not a number.
 _HOW = {
-    "number": "",
-    "count": "",
     "flag": "Typed as 0 or 1.",
     "list": "Typed as a list 1,2,4.",
     "spectrum": "Typed as a list of eigenvalues 1,2,4.",
     "phase": "Typed as a list loss,coefficient[,multiplicity[,constant]].",
 }
+_SIGNS = {"ge": " >= ", "le": " <= ", "to": " -> ", "dots": "...", "infty": "inf", "ell": "l", "sqrt": "sqrt"}
 _MOST_ROWS = 1_000_000
 
 
@@ -37,58 +51,100 @@ class Formula:
     """A public function of ``icllab.theory`` that takes numbers.
 
     Attributes:
-        module: Its module in ``icllab.theory``, and ``function`` its name there.
+        name: ``module.function``.
         kinds: Parameter -> ``number``, ``spectrum``, ``count``, ``flag``, ``list`` or ``phase``.
         defaults: Parameter -> default, as it is written.
-        definitions: Parameter -> what its docstring says of it.
-        summary: The first sentence of its docstring.
+        docstring: Its docstring.
     """
 
-    module: str
-    function: str
+    name: str
     kinds: Mapping[str, str]
     defaults: Mapping[str, str]
-    definitions: Mapping[str, str]
-    summary: str
+    docstring: str
 
     @property
     def pointwise(self) -> bool:
-        """Whether every point of a grid is asked for itself: a parameter does not broadcast."""
-        return not POINTWISE.isdisjoint(self.kinds.values())
+        """True if the formula is called once for every point of a grid: a parameter does not broadcast."""
+        return not _POINTWISE.isdisjoint(self.kinds.values())
 
     def whole(self, parameter: str) -> bool:
-        """Whether a list is one value of the parameter, which is not swept."""
+        """True if a list is one value of the parameter, which is not swept."""
         return self.kinds[parameter] in ("spectrum", "list", "phase")
 
     @property
-    def name(self) -> str:
-        """As it is typed: ``module.function``."""
-        return f"{self.module}.{self.function}"
+    def function(self) -> str:
+        """Its name in its module."""
+        return self.name.partition(".")[2]
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its docstring."""
+        return readable(self.docstring.partition("\n\n")[0])
 
     @property
     def usage(self) -> str:
-        """``name key=value ...`` with what may be left out in brackets."""
+        """``name key=value ...`` with optional parameters in brackets."""
         defaults = {p: value if value != "None" else "" for p, value in self.defaults.items()}
         words = (f"[{p}={defaults[p]}]" if p in defaults else f"{p}=" for p in self.kinds)
         return " ".join([self.name, *words])
 
 
 @functools.cache
+def _functions() -> dict[str, ast.FunctionDef]:
+    """The public functions of the modules of ``icllab.theory``, by ``module.function``."""
+    functions = {}
+    for path in sorted(THEORY.glob("[a-z]*.py")):
+        body = ast.parse(path.read_text("utf-8")).body
+        constants = {ast.unparse(node.targets[0]): node.value for node in body if isinstance(node, ast.Assign)}
+        for node in body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                for values in (node.args.defaults, node.args.kw_defaults):
+                    values[:] = [constants.get(ast.unparse(value), value) if value else None for value in values]
+                functions[f"{path.stem}.{node.name}"] = node
+    return functions
+
+
+@functools.cache
 def listing() -> dict[str, Formula]:
     """Every formula by name."""
-    formulas = {}
-    for name, row in read_object(TABLE, "install icl-lab again").items():
-        module, function = name.split(".")
-        kinds, defaults, definitions = (
-            {p: fields[field] for p, fields in row["parameters"].items() if field in fields}
-            for field in ("kind", "default", "definition")
-        )
-        formulas[name] = Formula(module, function, kinds, defaults, definitions, row["summary"])
-    return formulas
+    return {name: formula for name, node in _functions().items() if (formula := _formula(name, node)) is not None}
+
+
+def _formula(name: str, node: ast.FunctionDef) -> Formula | None:
+    """The formula of a function; None if a parameter or the answer is something else than numbers."""
+    arguments = [*node.args.args, *node.args.kwonlyargs]
+    kinds = {a.arg: _KINDS.get(ast.unparse(a.annotation) if a.annotation else "") for a in arguments}
+    if None in kinds.values() or not kinds.keys().isdisjoint(_MATRICES) or node.args.vararg or node.args.kwarg:
+        return None
+    answer = ast.unparse(node.returns).strip("'") if node.returns else ""
+    numeric = answer in _ANSWERS if _POINTWISE & set(kinds.values()) else "number" in kinds.values()
+    values = [*[None] * (len(node.args.args) - len(node.args.defaults)), *node.args.defaults, *node.args.kw_defaults]
+    defaults = {a.arg: ast.unparse(value) for a, value in zip(arguments, values, strict=True) if value is not None}
+    return Formula(name, kinds, defaults, ast.get_docstring(node) or "") if numeric else None  # pyright: ignore[reportArgumentType]
+
+
+def definitions(name: str) -> dict[str, str]:
+    """Parameter -> its line in the docstring, or in that of the formula to which the docstring refers."""
+    docstring = ast.get_docstring(_functions()[name]) or ""
+    block = re.search(r"^Args:\n((?:    .*\n?)+)", docstring, re.MULTILINE)
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", block[1], re.MULTILINE) if block else []
+    texts = {parameter: readable(text) for parameter, text in entries}
+    if reference := re.search(r"rguments\b[^.]* are those of\s+:func:`(?:icllab\.theory\.)?([\w.]+)`", docstring):
+        other = reference[1] if "." in reference[1] else f"{name.partition('.')[0]}.{reference[1]}"
+        texts = definitions(other) | texts
+    return texts
+
+
+def readable(text: str) -> str:
+    """A docstring's text without markup."""
+    text = re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
+    for command, sign in _SIGNS.items():
+        text = re.sub(rf"\\{command}(?![a-zA-Z])", sign, text)
+    return " ".join(re.sub(r"\\(?:mathcal|mathrm|[,;!])\s?|[{}\\]", "", text).split())
 
 
 def overview() -> Report:
-    """What can be asked."""
+    """Every formula with its usage."""
     formulas = listing().values()
     data = {"formulas": [{"name": f.name, "parameters": [*f.kinds], "summary": f.summary} for f in formulas]}
 
@@ -101,10 +157,9 @@ def overview() -> Report:
 
 
 def explain(name: str) -> Report:
-    """What a formula is, and what each of its parameters is: definition, domain, default."""
-    formula = _formula_named(name)
-    defined = formula.definitions
-    rows = {p: f"{defined[p]} {_HOW[kind]}".strip() for p, kind in formula.kinds.items()}
+    """Definition of a formula, and definition, domain and default of its parameters."""
+    formula, defined = _formula_named(name), definitions(name)
+    rows = {p: f"{defined[p]} {_HOW.get(kind, '')}".strip() for p, kind in formula.kinds.items()}
     rows |= {p: f"{rows[p]} Default: {value}." for p, value in formula.defaults.items() if value != "None"}
     usage = f"icl theory {formula.usage}"
     parameters = [
@@ -130,8 +185,8 @@ def _formula_named(name: str) -> Formula:
     formulas = listing()
     if name in formulas:
         return formulas[name]
-    near = difflib.get_close_matches(name, formulas, n=1, cutoff=0.8)
     functions = difflib.get_close_matches(name.rpartition(".")[2], {f.function for f in formulas.values()}, n=1)
+    near = difflib.get_close_matches(name, formulas, n=1, cutoff=0.8)
     near = near or [n for n, f in formulas.items() if f.function in functions]
     if near:
         raise InputError(f"unknown formula {name!r}; did you mean {' or '.join(map(repr, near))}?")
@@ -148,7 +203,8 @@ def evaluate(name: str, words: Sequence[str]) -> Report:
     shape = tuple(len(values[p]) for p in swept)
     if math.prod(shape) > _MOST_ROWS:
         raise expected(name, f"at most {_MOST_ROWS} combinations", math.prod(shape))
-    function = getattr(importlib.import_module(f"icllab.theory.{formula.module}"), formula.function)
+    module, _, called = name.partition(".")
+    function = getattr(importlib.import_module(f"icllab.theory.{module}"), called)
     if formula.pointwise:
         points = itertools.product(*(values[p] if p in swept else [values[p]] for p in values))
         calls = [_arguments(formula, dict(zip(values, point, strict=True))) for point in points]

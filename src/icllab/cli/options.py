@@ -61,7 +61,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def axes(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Axis -> its values, from ``axis=value,value``; one that is spelled otherwise raises InputError."""
+    """Map each axis of ``axis=value,value`` to its values; raise InputError for another form."""
     values_of: dict[str, list[str]] = {}
     for text in texts:
         name, sign, values = text.partition("=")
@@ -74,7 +74,7 @@ def axes(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _values(axis: str, text: str) -> list[str]:
-    """A value; or those of a range, ``start:stop:count`` or ``log:start:stop:count``."""
+    """One value, or the values of a range ``start:stop:count`` or ``log:start:stop:count``."""
     if not _RANGE.fullmatch(text):
         return [text]
     return [str(int(number)) if number.is_integer() else repr(number) for number in numbers(axis, text)]

@@ -42,7 +42,7 @@ def page(
 
 
 def _has_display() -> bool:
-    """Whether a browser would have a window: one in the terminal would take it over."""
+    """True if a browser opens its own window; a browser in the terminal would take it over."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 

@@ -86,7 +86,7 @@ class Common:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Folders(Common):
-    """Where a command finds results and claims."""
+    """Directories of results and claims."""
 
     out: Annotated[Path, Parameter(help="Where results are kept.")] = Path(OUT)
     claims: ClaimsFolder = None
@@ -119,7 +119,7 @@ class RunOptions(Common):
     workers: Annotated[int | None, whole("Number of processes; 1 unless said otherwise.")] = None
     scheduler: Annotated[
         str | None,
-        Parameter(help="Address of a dask scheduler to hand cells to; or slurm, or slurm:timeout_min=60,..."),
+        Parameter(help="Address of a dask scheduler to hand cells to."),
     ] = None
     limit: Annotated[
         float | None,
@@ -159,13 +159,9 @@ class Sweep(Common):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Batch(Sweep):
-    """The jobs of ``icl submit``."""
+    """The jobs of ``icl claim submit``."""
 
     out: Annotated[Path | None, Parameter(help=f"Where results are kept, on a disk of all jobs; {OUT}.")] = None
-    slurm: Annotated[bool, switch("Submit to Slurm, through submitit.")] = False
-    print: Annotated[
-        Literal["pbs", "kubernetes", "skypilot"] | None, Parameter(help="Print what to submit elsewhere instead.")
-    ] = None
     jobs: Annotated[int, whole("Number of jobs, which share the cells.")] = 4
     time: Annotated[str, Parameter(help="Time limit of a job: 4h, 90m, 1-12:00:00.")] = "4h"
     workers: Annotated[int, whole("Processes of a job, a core each.")] = 1
@@ -176,10 +172,6 @@ class Batch(Sweep):
         Parameter(
             help="NAME=VALUE of submitit, such as slurm_account=lab or gpus_per_node=1. Repeatable.", negative=""
         ),
-    ] = None
-    image: Annotated[str | None, Parameter(help="The container image with icl, for Kubernetes; icl-lab.")] = None
-    volume: Annotated[
-        str | None, Parameter(help="The volume claim of Kubernetes or bucket of SkyPilot of the results; icl-results.")
     ] = None
     dry_run: Annotated[bool, switch("Say what would be submitted; nothing is.")] = False
 

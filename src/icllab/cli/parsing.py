@@ -1,4 +1,4 @@
-"""What could not be parsed, in one line with the nearest valid name."""
+"""Errors of the parser as one line with the nearest valid name."""
 
 from typing import Any, Literal, get_args, get_origin
 
@@ -8,6 +8,8 @@ from cyclopts.exceptions import UnusedCliTokensError
 from icllab.core.errors import InputError, expected, unknown
 
 _KINDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
+_GONE = {"--slurm": "jobs go to Slurm without it"}
+_GONE |= dict.fromkeys(("--print", "--image", "--volume"), "docs/batch-systems.md has texts for other systems")
 
 
 def explained(error: CycloptsError) -> InputError:
@@ -16,11 +18,14 @@ def explained(error: CycloptsError) -> InputError:
     match error:
         case UnknownOptionError():
             name = (error.token.keyword or error.token.value).split("=", 1)[0]
+            if command.endswith(" submit") and name in _GONE:
+                return InputError(f"{name}: expected no such option since version 0.4, got it; {_GONE[name]}")
             options = [n for argument in error.argument_collection for n in argument.names if n.startswith("--")]
             return unknown(f"option of {command}:", name, {*options, "--help"})
         case UnknownCommandError() if error.app is not None and error.unused_tokens:
             commands = [n for n in error.app if not n.startswith("-")]
-            return unknown("command", error.unused_tokens[0], commands)
+            kind = f"command of {command}:" if error.command_chain else "command"
+            return unknown(kind, error.unused_tokens[0], commands)
         case CoercionError() if error.argument is not None and error.token is not None:
             name = error.token.keyword or error.argument.name
             return _wrong_type(name, error.token.value, error.target_type)

@@ -1,4 +1,4 @@
-"""How far a run is, on stderr: a live bar on a terminal that can draw one, a line now and then elsewhere."""
+"""Progress of a run on stderr: a live bar on a terminal, and otherwise a line every ten seconds."""
 
 import contextlib
 import math

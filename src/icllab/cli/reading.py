@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check(names: Sequence[str], options: "Selection", *, recorded: bool, record: bool) -> Report:
-    """The verdict on each claim; one that cannot be judged does not keep the others from it."""
+    """The verdict on each claim; a claim that cannot be judged is reported, and the others are judged."""
     if not names:
         raise InputError("icl check: expected at least one claim, got none; `icl list` names them")
     if record and recorded:

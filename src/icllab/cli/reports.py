@@ -1,4 +1,4 @@
-"""How an answer is printed: strict JSON for programs, sentences and tables for people."""
+"""Printed answers: strict JSON for programs, sentences and tables for people."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping

@@ -29,7 +29,7 @@ def demo(out: Path) -> Report:
 
 
 def run(claim: str, options: Mapping[str, Any]) -> Report:
-    """Compute the cells that are not there yet, then judge them; ``options`` are those of the command line."""
+    """Compute the missing cells, then judge all; ``options`` are the merged options of the command."""
     request = new_request(
         claim,
         options.get("size", "small"),
@@ -119,7 +119,7 @@ def _changes(request: Request) -> list[str] | None:
 
 
 def _shard(request: Request, shard: tuple[int, int], counts: Counts) -> Report:
-    """A shard that has ended while cells of others are missing: there is nothing to judge yet."""
+    """Report a finished shard while cells of other shards are missing: nothing is judged yet."""
 
     def plain(console: "Console") -> None:
         cells = f"{counts.computed} computed, {counts.kept} were there, {counts.missing} of other shards are missing"

@@ -96,7 +96,7 @@ def _write(console: "Console", rows: "Sequence[Score]") -> None:
 
 
 def _beaten(row: "Score") -> str:
-    """How many of the null theories a theory beats."""
+    """Number of null theories that a theory beats, in words."""
     if len(row.beats) == len(row.differences):
         return "every null"
     return f"{len(row.beats)} of {len(row.differences)}" if row.beats else "no null"

@@ -53,7 +53,7 @@ def usable() -> Iterator[None]:
 
 
 def write(text: str) -> None:
-    """Write an answer to stdout; a reader that has gone away is no fault.
+    """Write an answer to stdout; a closed pipe is not an error.
 
     Raises:
         OSError: stdout is closed, or its disk is full.

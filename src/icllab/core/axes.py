@@ -140,7 +140,6 @@ AXES = _table(
     Axis("labels", "K", "kernel of the labels"),
     Axis("tolerance", r"\epsilon", "largest fraction unexplained of a candidate that is named", above=0),
     Axis("input_scale", r"s_x", "scale of the inputs over that of training", above=0),
-    Axis("task_scale", r"s_w", "scale of the task vectors over that of training", above=0),
     Axis("test_set", "T", "test set"),
     Axis("label_count", "L", "number of labels", least=1),
     Axis("attention", r"\mathcal{A}", "kind of attention"),

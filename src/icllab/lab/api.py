@@ -51,7 +51,7 @@ def run(
         claims: A folder with claims of your own; None: the book's alone.
         fresh: Start again; the old results get another name.
         workers: Number of processes; None: one.
-        scheduler: Address of a dask scheduler whose workers measure instead; or ``slurm``. None: this machine.
+        scheduler: Address of a dask scheduler whose workers measure instead. None: this machine.
         executor: Any executor of :mod:`concurrent.futures` that measures instead; None: that of ``workers``.
         limit: Seconds that a cell may take: then its process ends, and another measures the cell. None: no limit.
         placement: A device, and another precision than the claim's own, as ``Placement("gpu", "float64")``.

@@ -24,7 +24,7 @@ A claim for icl-lab, begun from the template `{template}`: `claim.py` says what 
 
     icl run {name} --claims {claim} --size smoke    # a regression test
     icl run {name} --claims {claim}                 # at small: a verdict
-    icl conform {claim}                             # what is missing
+    icl claim conform {claim}                       # what is missing
     pytest {claim}
 """
 
@@ -40,7 +40,9 @@ def new(name: str, template: str, folder: Path = Path()) -> list[Path]:
     The code of a template has no name in it: its name is that of its folder.
     """
     if not _NAME.fullmatch(name):
-        raise expected("name", "subject/finding in small letters, digits and _", name, "icl new my_subject/my_finding")
+        raise expected(
+            "name", "subject/finding in small letters, digits and _", name, "icl claim new my_subject/my_finding"
+        )
     require_known("template", template, templates())
     return _write(folder / name, _claim(name, template, (folder / name).as_posix()))
 
@@ -59,7 +61,7 @@ def new_book(name: str, template: str, folder: Path = Path()) -> list[Path]:
         claim = EXAMPLE
     if not (_PACKAGE.fullmatch(package) and _NAME.fullmatch(claim)) or keyword.iskeyword(package):
         form = "a package's name in small letters, digits and _, or package/subject/finding"
-        raise expected("name", form, name, f"icl new my_claims/my_subject/my_finding --book --from {template}")
+        raise expected("name", form, name, f"icl claim new my_claims/my_subject/my_finding --book --from {template}")
     if package in registry.PACKAGES or importlib.util.find_spec(package) is not None:
         raise expected("name", "a package's name that is free", package, "an installed package has it")
     place = f"src/{package}/{claim}"
@@ -89,7 +91,9 @@ def _claim(name: str, template: str, place: str) -> dict[str, str]:
 def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     """Write the files of a new folder; raise if it exists."""
     if folder.exists():
-        raise InputError(f"icl new: expected a name that is free, got {folder}, which is there; nothing was written")
+        raise InputError(
+            f"icl claim new: expected a name that is free, got {folder}, which is there; nothing was written"
+        )
     for file, text in texts.items():
         path = folder / file
         with disk_faults(f"cannot make {path.parent}", "nothing more was written"):

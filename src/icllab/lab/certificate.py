@@ -89,7 +89,7 @@ def assemble(evidence: Evidence) -> dict[str, Any]:
 
 
 def _conformance(evidence: Evidence) -> dict[str, str]:
-    """Map each item of ``icl conform`` that runs nothing to its fault, or an empty text."""
+    """Map each item of ``icl claim conform`` that runs nothing to its fault, or an empty text."""
     path = registry.file(evidence.name, evidence.folder)
     if path.name != "claim.py":  # one file for theory and measurement: it can have no items
         return {}

@@ -1,4 +1,4 @@
-"""The requirements of a claim, item by item, for ``icl conform`` and for the tests of a book.
+"""The requirements of a claim, item by item, for ``icl claim conform`` and for the tests of a book.
 
 The code of the claim runs: its author asks.
 """
@@ -42,7 +42,9 @@ def conform(folder: Path) -> tuple[str, dict[str, str]]:
     """
     folder = folder.resolve()
     if not (folder / "claim.py").is_file():
-        raise InputError(f"icl conform: expected a folder with a claim.py, got {folder}; `icl new` makes one")
+        raise InputError(
+            f"icl claim conform: expected a folder with a claim.py, got {folder}; `icl claim new` makes one"
+        )
     name = f"{folder.parent.name}/{folder.name}"
     try:
         claim = registry.load(name, folder)

@@ -1,4 +1,4 @@
-"""Where a claim is measured and in which floating-point type: a device, a precision, memory that does not suffice."""
+"""Device and precision of a measurement, and measurements that exceed the memory of a device."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ _KNOWN = r"--xla_cpu_multi_thread_eigen=(true|false)|--xla_force_host_platform_d
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a claim is measured, and how precisely; plain values, so that a worker can be told.
+    """Device and precision of a measurement, as plain values that are sent to workers.
 
     Attributes:
         device: ``"cpu"``, ``"gpu"``, ``"cuda:1"``: a platform of JAX, and which of this process's devices. None: the
@@ -47,12 +47,12 @@ class Placement:
 
 
 AS_STATED = Placement()
-"""Where JAX computes by itself, in the claim's own precision."""
+"""JAX's default device and the claim's own precision."""
 
 
 @contextlib.contextmanager
 def placed(device: str | None, precision: str, matmul_precision: str = DEFAULT) -> Iterator[None]:
-    """Compute what is inside on a device, in a precision, with the generator of every claim.
+    """Compute inside of the context on a device, in a precision, with the generator of every claim.
 
     Raises:
         InputError: There is no such device; or it does not compute in this precision.
@@ -68,7 +68,7 @@ def placed(device: str | None, precision: str, matmul_precision: str = DEFAULT) 
         if precision == "bfloat16":
             stack.enter_context(jax.default_matmul_precision("BF16_BF16_F32"))
             if not _rounds():
-                raise expected("precision", "one that the device computes in", precision, "a processor does not round")
+                raise expected("precision", "a precision of this device", precision, "a processor does not round")
         yield
 
 
@@ -114,7 +114,7 @@ def _fault_of_child(flags: tuple[str, ...], platform: str) -> str | None:
 
 
 def _reason(text: str) -> str:
-    """The line that says why JAX does not start."""
+    """The line of an error text that gives the reason."""
     lines = [re.sub(r"^[A-Z]\d{4} [^\]]*\] ", "", line.strip()) for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if "XLA_FLAGS" in line or "interpret value" in line] or lines[-1:]
     return lines[0] if lines and lines[0] != "AssertionError" else "no device of that platform"
@@ -135,7 +135,7 @@ def _device(name: str) -> Any:
 
 
 def _rounds() -> bool:
-    """Whether the factors of a product are rounded to eight bits."""
+    """True if the device rounds the factors of a product to eight bits."""
     import jax.numpy as jnp
 
     nearly = 1 + 2.0**-9
@@ -145,7 +145,7 @@ def _rounds() -> bool:
 def measured_in_blocks(
     measure: "Callable[[dict[str, Sequence[Any]]], dict[str, Named]]", block: "dict[str, Sequence[Any]]"
 ) -> "tuple[dict[str, Named], int]":
-    """What ``measure`` finds of a block, halved along its seeds as long as the device has no memory for it.
+    """Measure a block; halve it along its seeds while the device lacks memory for it.
 
     What is random depends on the seed and not on the block, so that halves put together are the whole, to rounding.
 
@@ -183,7 +183,7 @@ def _joined(name: str, first: "Named", second: "Named") -> "Named":
     # Programs of other sizes round otherwise.
     if not (np.allclose(*values, rtol=1e-6, atol=0, equal_nan=True) if is_real else np.array_equal(*values)):
         raise EnvironmentFault(
-            f"{name}: expected an axis seed, to measure fewer of them at once where the device has no memory for all, "
+            f"{name}: expected an axis seed, because the device lacks memory for all seeds at once, "
             f"got {', '.join(axes) or 'none'}; try another --device"
         )
     return axes, values[0]

@@ -1,8 +1,8 @@
 """Books: folders of claims, which wheels name or a user added. Nothing in them is imported.
 
-A wheel names its book by an entry point of the group ``icllab.claims``, whose value is a package. ``icl add`` notes a
-folder in ``claims.json`` of the configuration directory: ``ICLLAB_CONFIG`` of the environment, else ``icl-lab`` in
-``XDG_CONFIG_HOME``, else ``~/.config/icl-lab``.
+A wheel names its book by an entry point of the group ``icllab.claims``, whose value is a package. ``icl claim add``
+notes a folder in ``claims.json`` of the configuration directory: ``ICLLAB_CONFIG`` of the environment, else ``icl-lab``
+in ``XDG_CONFIG_HOME``, else ``~/.config/icl-lab``.
 """
 
 import functools
@@ -29,7 +29,7 @@ class Registration:
 
     Attributes:
         folder: Its path.
-        origin: The wheel and its version, such as ``my-claims 0.1``; ``added`` of a folder of ``icl add``.
+        origin: The wheel and its version, such as ``my-claims 0.1``; ``added`` of a folder of ``icl claim add``.
         package: The package that the wheel names, such as ``my_claims``; empty of a folder that was added.
     """
 
@@ -49,7 +49,9 @@ def registered() -> tuple[list[Registration], list[str]]:
         if path.is_dir():
             folders.append(Registration(path, ADDED))
         else:
-            warnings.append(f"{path}: added as a folder of claims, and none now; `icl add --remove {path}` forgets it")
+            warnings.append(
+                f"{path}: added as a folder of claims, and none now; `icl claim add --remove {path}` forgets it"
+            )
     return folders, warnings
 
 
@@ -118,7 +120,7 @@ def remove(folder: Path) -> Path:
     """Remove a folder from the list, even if it no longer exists; raise InputError if it is not listed."""
     folder, folders = folder.resolve(), added()
     if folder not in folders:
-        raise InputError(f"icl add --remove: expected a folder that was added, got {folder}; {_listed(folders)}")
+        raise InputError(f"icl claim add --remove: expected a folder that was added, got {folder}; {_listed(folders)}")
     _write([path for path in folders if path != folder])
     return folder
 

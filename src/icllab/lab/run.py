@@ -84,7 +84,7 @@ def compute(
     Args:
         request: The claim, its size and where results are kept.
         workers: Number of processes; None: this process.
-        scheduler: Address of a dask scheduler, or ``slurm``; see :mod:`icllab.lab.executors`.
+        scheduler: Address of a dask scheduler.
         executor: Any executor of :mod:`concurrent.futures`; its workers have this library and the claim.
         limit: Seconds that a cell may take in a process: then the process ends, and another measures the cell.
         shard: ``(i, N)``: the cells of the i-th of N disjoint parts, from 1 on.
@@ -126,7 +126,7 @@ def compute(
     if shard is not None and not part:
         notes.append(f"shard {shard[0]} of {shard[1]} has no cells: there are {len(cells)}")
     damaged_before = set(store.root.glob("cells/*.damaged"))
-    with executor_for(workers, scheduler, executor, limit, store.root / "jobs") as (pool, ahead):
+    with executor_for(workers, scheduler, executor, limit) as (pool, ahead):
         sweep = _Sweep(request, grid, store, part, pool, ahead, limit, progress)
         try:
             sweep.run()

@@ -95,7 +95,7 @@ def _refuse_connections() -> list[str]:
             if isinstance(address, str | bytes) and not event.startswith("socket.get"):
                 return  # of a Unix socket
             addresses.append(str(address))
-            raise PermissionError(f"icl conform: expected no connection, got one to {address}")
+            raise PermissionError(f"icl claim conform: expected no connection, got one to {address}")
 
     sys.addaudithook(refuse)
     return addresses

@@ -1,10 +1,9 @@
-"""A run as jobs of a batch system: each measures one shard of the cells with ``icl run``, and the last to end judges.
+"""A run as jobs of Slurm, through submitit: each measures one shard of the cells, and the last to end judges.
 
 A job that is preempted, or reaches its time limit, is queued again. It keeps the cells that are there; a cell that
 keeps checkpoints in its scratch directory goes on from them.
 """
 
-import json
 import os
 import re
 import shlex
@@ -15,31 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from icllab.core.errors import EnvironmentFault, expected, require_integer
-from icllab.lab.executors import UnknownJobs, batch_executor, environment
+from icllab.core.errors import EnvironmentFault, InputError, expected, require_integer
+from icllab.lab.executors import environment, missing_extra
 
-SYSTEMS = ("pbs", "kubernetes", "skypilot")
 TIMEOUTS = 100
 """How often a job may reach its time limit and be queued again."""
-RESULTS = "/results"
-"""Where containers and virtual machines see the volume of the results."""
-USES = {
-    "--slurm": ("partition", "parameter", "dry-run"),
-    "--print pbs": (),
-    "--print kubernetes": ("image", "volume"),
-    "--print skypilot": ("volume",),
-}
-"""Options of ``icl submit`` that only some systems use."""
 MOST = {"jobs": (4_000_000, "no array of Slurm is larger"), "workers": (65_533, "Slurm counts cores in 16 bits")}
 """Largest numbers, and the reason."""
-_UNTRIED = "Untried on a cluster; its syntax was checked"
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 _UNITS = {"d": 1440, "h": 60, "m": 1}
 
 
 def minutes(text: str) -> int:
-    """``4h``, ``90m``, ``2d`` or Slurm's ``1-12:00:00`` and ``04:00:00`` in whole minutes, rounded up."""
+    """Parse ``4h``, ``90m``, ``2d`` or Slurm's ``1-12:00:00`` and ``04:00:00`` into whole minutes, rounded up."""
     if match := _TIME.fullmatch(text):
         days, hours, count, seconds = (int(part or 0) for part in match.groups())
         total = days * 1440 + hours * 60 + count + (seconds > 0)
@@ -50,6 +39,14 @@ def minutes(text: str) -> int:
     if total < 1:
         raise expected("--time", "a time such as 4h, 90m or 1-12:00:00", text)
     return total
+
+
+def parameter(text: str) -> tuple[str, Any]:
+    """Parse ``name=value``, a parameter of submitit; a whole number becomes an int."""
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        raise expected("--parameter", "name=value, a parameter of submitit", text, "slurm_account=lab")
+    return name, int(value) if value.isdecimal() else value
 
 
 @dataclass(frozen=True)
@@ -78,18 +75,9 @@ class Jobs:
             require_integer(name, value)
             require_bound(name, value)
 
-    def command(self, shard: str, program: Sequence[str] = ("icl",)) -> str:
-        """The shell command of a job; ``shard`` is text that the shell fills in."""
-        return f"{shlex.join([*program, *self.run])} --shard {shard}"
-
-    @property
-    def walltime(self) -> str:
-        """The time limit as ``HH:MM:00``."""
-        return f"{self.minutes // 60:02}:{self.minutes % 60:02}:00"
-
 
 def require_bound(name: str, value: int) -> None:
-    """Raise if a number is larger than any batch system takes."""
+    """Raise if a number is larger than Slurm takes."""
     most, reason = MOST.get(name, (value, ""))
     if value > most:
         raise expected(name, f"at most {most}", value, reason)
@@ -117,7 +105,7 @@ class Shard:
         return status
 
     def checkpoint(self) -> Any:
-        """What is queued again: the same command, which keeps what is there; None if it came no further."""
+        """Requeue the same command, or return None if no cell finished and none keeps checkpoints."""
         from submitit.helpers import DelayedSubmission
 
         if self._count("cells/*.nc") == self.cells and not self._count("scratch/*"):
@@ -133,11 +121,11 @@ def say(line: str) -> None:
 
 
 def submit(jobs: Jobs, store: Path, parameters: Mapping[str, Any]) -> list[str]:
-    """Submit the jobs as one array through submitit; the numbers of the jobs.
+    """Submit the jobs as one array through submitit; return their numbers.
 
     Args:
         jobs: The jobs.
-        store: Directory of the results; what submitit keeps, and the logs, lie in its ``jobs/``.
+        store: Directory of the results; submitit's files and the logs lie in its ``jobs/``.
         parameters: Others of ``submitit.AutoExecutor.update_parameters``, such as ``slurm_partition``.
 
     Raises:
@@ -145,122 +133,70 @@ def submit(jobs: Jobs, store: Path, parameters: Mapping[str, Any]) -> list[str]:
         UnknownJobs: The answer of sbatch has no number; or an earlier one had none, and jobs are not submitted twice.
         InputError: There is no Slurm here; or submitit does not know a parameter.
     """
+    try:
+        import submitit
+        from submitit.slurm.slurm import SlurmExecutor
+    except ImportError:
+        raise missing_extra("submit") from None
     values = {"name": jobs.name, "timeout_min": jobs.minutes, "cpus_per_task": jobs.cores, "mem_gb": jobs.memory}
     # Slurm sends its signal up to a minute early.
     values |= {"slurm_signal_delay_s": min(90, 20 * jobs.minutes)}
     values |= {"slurm_additional_parameters": {"requeue": True}, **parameters}
     folder = store / "jobs"
-    executor = batch_executor("submit", "slurm", folder, values, slurm_max_num_timeout=TIMEOUTS)
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=TIMEOUTS)
+        executor.update_parameters(**values)
+    except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"submit: expected slurm with parameters of submitit, got {reason}") from None
     unknown = folder / "unknown.txt"
     if unknown.exists():
         raise EnvironmentFault(f"{unknown.read_text('utf-8')}, and remove {unknown} then")
+    command_of = SlurmExecutor._make_submission_command
+
+    def submitted(slurm: Any, path: Path) -> list[str]:
+        """Run sbatch here; submitit runs, decodes and reads the number alone."""
+        return ["echo", f"Submitted batch job {_run_sbatch(command_of(slurm, path), jobs.count)}"]
+
     shards = [Shard([*jobs.run, "--shard", f"{i}/{jobs.count}"], str(store)) for i in range(1, jobs.count + 1)]
     try:
-        with executor.batch():
-            submitted = [executor.submit(shard) for shard in shards]
+        with mock.patch.object(SlurmExecutor, "_make_submission_command", submitted), executor.batch():
+            numbered = [executor.submit(shard) for shard in shards]
     except UnknownJobs as fault:
         unknown.write_text(str(fault), "utf-8")
         raise UnknownJobs(f"{fault}, and remove {unknown} then") from fault
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise EnvironmentFault(f"submit: expected slurm to take {jobs.count} jobs, got {reason}") from None
-    return [job.job_id for job in submitted]
+    return [job.job_id for job in numbered]
 
 
-def script(system: str, jobs: Jobs, *, image: str, volume: str) -> str:
-    """The text to submit to one of ``SYSTEMS``; ``image`` and ``volume`` are for those that start containers.
+class UnknownJobs(EnvironmentFault):
+    """Jobs may have been submitted, but their number is not known."""
 
-    None of them was tried on a cluster, which the text says; each was checked by its own parser or schema.
+
+def _run_sbatch(command: list[str], count: int) -> str:
+    """Run sbatch for a number of jobs; return the number that Slurm gives them."""
+    try:
+        process = subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        raise EnvironmentFault(f"submit: expected sbatch to run, got {error}") from error
+    answer, complaint = (text.decode(errors="replace").strip() for text in (process.stdout, process.stderr))
+    number, status = job_number(answer), process.returncode
+    if status == 0 and number is not None:
+        return number
+    # Slurm may have taken jobs although sbatch waited in vain for its answer.
+    if status > 0 and number is None and "timed out" not in complaint:
+        reason = " ".join((complaint or answer or f"status {status}").split())
+        raise EnvironmentFault(f"submit: expected slurm to take {count} jobs, got {reason}")
+    came = f"status {status} and {f'{answer} {complaint}'.strip()!r}"
+    advice = "the jobs may run: look with squeue before you submit again"
+    raise UnknownJobs(f"submit: expected the number of {count} jobs from sbatch, got {came}; {advice}")
+
+
+def job_number(answer: str) -> str | None:
+    """The number in an answer of sbatch: ``Submitted batch job N``, else a line of ``N`` or ``N;cluster``.
+
+    None if there is no such number, or more than one.
     """
-    exports = environment(1)
-    if system == "pbs":
-        return _pbs(jobs, exports)
-    if system == "kubernetes":
-        return _kubernetes(jobs, exports, image, volume)
-    return _skypilot(jobs, exports, volume)
-
-
-def _pbs(jobs: Jobs, exports: Mapping[str, str]) -> str:
-    # An array of PBS has at least two jobs.
-    array = f"#PBS -J 1-{jobs.count}\n" if jobs.count > 1 else ""
-    shard = f'"$PBS_ARRAY_INDEX/{jobs.count}"' if jobs.count > 1 else "1/1"
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in exports.items())
-    return f"""\
-#!/bin/bash
-# {_UNTRIED}: qsub {jobs.name}.sh
-#PBS -N {jobs.name[:15]}
-{array}#PBS -l select=1:ncpus={jobs.cores}:mem={jobs.memory}gb
-#PBS -l walltime={jobs.walltime}
-#PBS -r y
-#PBS -j oe
-cd "$PBS_O_WORKDIR" || exit 1
-export {variables}
-exec {jobs.command(shard, (sys.executable, "-m", "icllab"))}
-"""
-
-
-def _kubernetes(jobs: Jobs, exports: Mapping[str, str], image: str, volume: str) -> str:
-    command = jobs.command(f'"$((JOB_COMPLETION_INDEX + 1))/{jobs.count}"')
-    variables = "\n".join(
-        f"            - {{name: {name}, value: {json.dumps(value)}}}" for name, value in exports.items()
-    )
-    return f"""\
-# {_UNTRIED}: kubectl apply -f {jobs.name}.yaml
-apiVersion: batch/v1
-kind: Job
-metadata:
-  name: {jobs.name}
-spec:
-  completionMode: Indexed
-  completions: {jobs.count}
-  parallelism: {jobs.count}
-  backoffLimit: {3 * jobs.count}
-  podFailurePolicy:
-    rules:  # a pod that is preempted or evicted begins again, and is no failure
-      - action: Ignore
-        onPodConditions:
-          - {{type: DisruptionTarget, status: "True"}}
-  template:
-    spec:
-      restartPolicy: Never
-      activeDeadlineSeconds: {60 * jobs.minutes}
-      containers:
-        - name: icl
-          image: {json.dumps(image)}
-          command: [/bin/sh, -c]
-          args: [{json.dumps(f"exec {command}")}]
-          env:
-{variables}
-          resources:
-            requests: {{cpu: "{jobs.cores}", memory: {jobs.memory}Gi}}
-            limits: {{memory: {jobs.memory}Gi}}
-          volumeMounts:
-            - {{name: results, mountPath: {RESULTS}}}
-      volumes:
-        - name: results
-          persistentVolumeClaim: {{claimName: {json.dumps(volume)}}}
-"""
-
-
-def _skypilot(jobs: Jobs, exports: Mapping[str, str], volume: str) -> str:
-    command = jobs.command(f'"$((SKYPILOT_NODE_RANK + 1))/{jobs.count}"')
-    variables = "\n".join(f"  {name}: {json.dumps(value)}" for name, value in exports.items())
-    return f"""\
-# {_UNTRIED}: sky jobs launch {jobs.name}.yaml, in a clone of icl-lab
-name: {jobs.name}
-workdir: .
-num_nodes: {jobs.count}
-resources:
-  cpus: {jobs.cores}+
-  memory: {jobs.memory}+
-  use_spot: true
-envs:
-{variables}
-file_mounts:
-  {RESULTS}:
-    name: {json.dumps(volume)}
-    mode: MOUNT_CACHED
-setup: python -m pip install -e .
-run: |
-  timeout --signal=TERM {60 * jobs.minutes} {command}
-"""
+    numbers = re.findall(r"Submitted batch job ([0-9]+)\b", answer)
+    lines = (re.fullmatch(r"([0-9]+)(?:;\S+)?", line.strip()) for line in answer.splitlines())
+    (number, *others) = {*numbers} or {line[1] for line in lines if line} or {None}
+    return None if others else number

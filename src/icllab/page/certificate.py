@@ -126,12 +126,12 @@ def _rows(content: Mapping[str, Any]) -> dict[str, str]:
         "measured": cost["created"],
         "cost": f"{spent} ({', '.join(parts)})",
         "again": command(content),
-        **({"icl conform": _conformance(content["conformance"])} if content["conformance"] else {}),
+        **({"icl claim conform": _conformance(content["conformance"])} if content["conformance"] else {}),
     }
 
 
 def _conformance(items: Mapping[str, str]) -> str:
-    """The answer of ``icl conform`` for a claim from elsewhere."""
+    """The answer of ``icl claim conform`` for a claim from elsewhere."""
     faults = [f"{item}: {fault}" for item, fault in items.items() if fault]
     return "; ".join([f"{len(items) - len(faults)} of {len(items)} items that need no run are met", *faults])
 

@@ -1,1 +1,1 @@
-"""The book that the laboratory is tested with: claims as `icl new` writes them."""
+"""The book that the laboratory is tested with: claims as `icl claim new` writes them."""

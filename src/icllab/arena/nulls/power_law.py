@@ -1,4 +1,4 @@
-"""A power law in every condition; exponential in one that can be zero."""
+"""A power law in every positive condition, and an exponential in every condition that can be zero."""
 
 import numpy as np
 
