@@ -11,6 +11,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+
 LIMIT = 391
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("src", "book/src", "docs")
