@@ -81,7 +81,7 @@ class Mean:
         (descent, {"rate": "0.1"}, "rate: expected real numbers, got '0.1'"),
         (descent, {"rate": True}, "rate: expected real numbers, got 'numbers of type bool'"),
         (descent, {"rate": None}, "rate: expected real numbers, got 'NoneType'"),
-        (descent, {"rate": float("nan")}, "rate: expected one number, finite, got 'numbers that are not'"),
+        (descent, {"rate": float("nan")}, "rate: expected one number, finite, got 'NaN or infinity'"),
         (preconditioned, {"preconditioner": "eye"}, "preconditioner: expected real numbers, got 'eye'"),
         (preconditioned, {"dim": 2.5}, f"dim: {INTEGER}2.5"),
         (plus_plus, {"contraction": "0.1"}, "contraction: expected real numbers, got '0.1'"),
@@ -89,7 +89,7 @@ class Mean:
         (
             functional,
             {"rate": np.inf},
-            "rate: expected one number, or one for each layer, finite, got 'numbers that are not'",
+            "rate: expected one number, or one for each layer, finite, got 'NaN or infinity'",
         ),
         (functional, {"layers": "2"}, f"layers: {INTEGER}'2'"),
         (functional, {"normalised": 0}, "normalised: expected True or False, got 0"),
@@ -112,14 +112,14 @@ class Mean:
         (
             pool,
             {"noise_variance": np.ones(2)},
-            "noise_variance: expected a number >= 0, got [1.0, 1.0]; jax.vmap",
+            "noise_variance: expected a number >= 0, got [1.0, 1.0]; use jax.vmap",
         ),
         (
             NGram.from_laws,
             {"laws": [[0.5, 0.5]]},
             "distributions: expected a sequence of tables, arrays [context, state]",
         ),
-        (FromSklearn, {"estimator": Mean(), "fewest": 2.5}, "fewest: expected an integer of at least 1: no"),
+        (FromSklearn, {"estimator": Mean(), "fewest": 2.5}, "fewest: expected an integer of at least 1, because"),
         (FromSklearn, {"estimator": Mean(), "otherwise": "0"}, "otherwise: expected a number, got '0'"),
     ],
 )

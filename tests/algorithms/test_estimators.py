@@ -80,8 +80,10 @@ def test_too_few_examples_are_said(prompt):
     with pytest.raises(InputError) as caught:
         FromSklearn(neighbors.KNeighborsRegressor(3))(prompt)
     message = str(caught.value)
-    assert message.startswith("estimator: expected one that fits 1 real-valued examples, got 'KNeighborsRegressor'; ")
-    assert message.endswith("fewest=... leaves out positions that have seen less")
+    assert message.startswith(
+        "estimator: expected an estimator that fits 1 real-valued examples, got 'KNeighborsRegressor'; "
+    )
+    assert message.endswith("fewest=... leaves out positions with fewer examples")
     assert "\n" not in message
 
 

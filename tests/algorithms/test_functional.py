@@ -191,7 +191,7 @@ def test_warnings_are_said_by_the_algorithm():
         ),
         (lambda: GaussianProcess(-0.1, kernel="linear", temperature=1.0), "noise_variance: expected a number >= 0"),
         (lambda: RepairedProcess(-0.1, kernel="relu", temperature=1.0), "noise_variance: expected a number >= 0"),
-        (lambda: descent("softmax", 0.1).limit(), "noise_variance: expected 0, for the limit of a softmax"),
+        (lambda: descent("softmax", 0.1).limit(), "noise_variance: expected 0, because only the limit without noise"),
     ],
 )
 def test_what_cannot_be_is_refused(build, message):

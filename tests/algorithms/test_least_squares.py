@@ -66,7 +66,7 @@ def test_without_noise_as_many_examples_as_dimensions_are_enough(getkey):
         ("1", "real numbers, got '1'"),
         (True, "real numbers, got 'numbers of type bool'"),
         (None, "real numbers, got 'NoneType'"),
-        (np.ones(2), "a number >= 0, got [1.0, 1.0]; jax.vmap makes"),
+        (np.ones(2), "a number >= 0, got [1.0, 1.0]; use jax.vmap to make"),
     ],
 )
 def test_a_ridge_that_is_none_is_refused(ridge, said):

@@ -61,7 +61,7 @@ TEXT = Text.from_documents(Documents(("a",), (b"abab",)), tokens=2, alphabet=b"a
             lambda: NGram.from_laws([np.full((1, 2), 0.5), np.ones((3, 2))]),
             "distributions[1]: expected a table of shape (2, 2), got (3, 2)",
         ),
-        (lambda: NGram.from_laws([]), "distributions: expected at least one table, that of unigrams, got []"),
+        (lambda: NGram.from_laws([]), "distributions: expected at least one table, for unigrams, got []"),
         (lambda: NGram.from_laws([np.full((1, 2), 0.5)]).shorter(2), "n: expected an integer from 1 to 1, got 2"),
         (lambda: NGram.counted(TEXT, n=0), "n: expected an integer of at least 1, got 0"),
         (lambda: NGram.knowing(CHAIN, n=0), "n: expected an integer from 1 to 3, one more than the order of the chain"),

@@ -269,7 +269,10 @@ def test_draw_for_a_paper_and_several_in_one(ran, tmp_path, icl):
     png = (tmp_path / "figure.png").read_bytes()
     assert int.from_bytes(png[16:20], "big") == pytest.approx(82 / 25.4 * 300, abs=1)
     status, _, err = icl("draw", CLAIM, ran / STORE, *asked)  # its figure is matplotlib's own
-    assert (status, "expected a figure of icllab.figures.panels beside others" in " ".join(err.split())) == (2, True)
+    assert (status, "expected a figure of icllab.figures.panels, to join it with others" in " ".join(err.split())) == (
+        2,
+        True,
+    )
     two = ["asymptotics/double_descent", "descent/best_step"]
     status, out, err = icl("draw", *two, "--recorded", *asked, "--json")
     answer = strictly(out)

@@ -140,5 +140,7 @@ def test_under_label_noise_depth_leads_to_the_posterior_mean_and_not_without_the
 def test_what_has_no_construction_is_refused():
     with pytest.raises(InputError, match=r"algorithm: expected a GradientDescent, .*, got 'Ridge'"):
         constructions.gradient_descent(Ridge(0.1))
-    with pytest.raises(InputError, match="form: expected 'tokens': only linear attention has another, got 'gram'"):
+    with pytest.raises(
+        InputError, match=r"form: expected 'tokens' \(other forms are for linear attention only\), got 'gram'"
+    ):
         constructions.gradient_descent(functional("linear"), form="gram")

@@ -112,7 +112,7 @@ def test_what_is_masked_reads_as_zero():
 
 @pytest.mark.parametrize("mask", [[False, True, True], [True, False, True], [False, False, False]])
 def test_padding_on_the_left_and_holes_are_refused(mask):
-    with pytest.raises(InputError, match="mask: expected True for what is real, then False for padding on the right"):
+    with pytest.raises(InputError, match="mask: expected True for real entries, then False for padding on the right"):
         TokenPrompt(jnp.zeros(3, jnp.int32), jnp.asarray(mask))
 
 

@@ -92,8 +92,8 @@ def test_a_leaf_has_no_axes_and_a_placeholder_passes():
     Domain(int, least=1).require_leaf("x", jnp.array(3.0))
     for value, text in (
         (jnp.array(-1.0), "-1.0"),
-        (jnp.array([0.5, 2.0]), "[0.5, 2.0]; jax.vmap makes an ensemble of an array"),
-        (jnp.ones(9), "'shape (9,)'; jax.vmap makes an ensemble of an array"),
+        (jnp.array([0.5, 2.0]), "[0.5, 2.0]; use jax.vmap to make an ensemble from an array"),
+        (jnp.ones(9), "'shape (9,)'; use jax.vmap to make an ensemble from an array"),
     ):
         refused(lambda value=value: POSITIVE.require_leaf("x", value), f"x: expected a finite number > 0, got {text}")
     refused(
@@ -127,5 +127,5 @@ def test_in_an_array_the_first_offending_value_is_named_with_its_place():
     domain = Domain(above=0, hint="an integral")
     message = "x: expected a finite number > 0, got 'a'; element [1] of shape (2,); an integral"
     refused(lambda: domain.read("x", np.array([1.0, "a"], dtype=object)), message)
-    message = "x: expected a finite number > 0, or a rectangular array of such, got [[1], [1, 2]]"
+    message = "x: expected a finite number > 0, or a rectangular array of these, got [[1], [1, 2]]"
     refused(lambda: POSITIVE.read("x", [[1], [1, 2]]), message)

@@ -19,7 +19,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", refuse)
     with pytest.raises(EnvironmentFault) as caught:
         write_atomically(path, b"after", "the last one is kept")
-    reason = "No space left on device; the last one is kept, mend the directory and run again to go on"
+    reason = "No space left on device; the last one is kept, repair the directory and run again to continue"
     assert str(caught.value) == f"cannot write {path}: {reason}"
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]

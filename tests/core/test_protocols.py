@@ -83,7 +83,7 @@ USES = {
 @pytest.mark.parametrize("name", FORGETFUL)
 def test_tasks_that_do_not_use_their_key_are_refused(name, use):
     kind = type(FORGETFUL[name]).__name__
-    message = f"task: expected prompts that depend on the key, got 'the same of {kind} for every key'; draw"
+    message = f"task: expected prompts that depend on the key, got 'the same prompt of {kind} for every key'; draw"
     with pytest.raises(InputError, match=re.escape(message)):
         USES[use](FORGETFUL[name])
 

@@ -71,7 +71,7 @@ ENTRY = "@misc{One,\n  author = {A},\n  title = {T},\n  year = {2024},\n}\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (ENTRY + ENTRY, "expected every key once, got 'One' twice"),
+        (ENTRY + ENTRY, "expected different keys, got 'One' twice"),
         (ENTRY.replace("{A}", "A"), r"One: expected 'name = \{value\},' got 'author = A,'"),
         (ENTRY.replace("  year = {2024},\n", ""), "One: expected a field 'year'"),
         (ENTRY.removesuffix("}\n"), "expected every '@' to open an entry that a lone '}' closes"),

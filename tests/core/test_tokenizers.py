@@ -81,7 +81,9 @@ def test_a_tokenizer_that_cannot_be_copied_is_refused():
     tokenizer.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(Letters())
     assert plain(tokenizer) is tokenizer
     tokenizer.enable_truncation(3)
-    with pytest.raises(InputError, match="expected no settings beside the text, got 'truncation to 3 tokens'"):
+    with pytest.raises(
+        InputError, match="expected a tokenizer whose tokens depend on the text alone, got 'truncation to 3 tokens'"
+    ):
         plain(tokenizer)
 
 
@@ -90,7 +92,7 @@ def test_a_tokenizer_of_transformers_is_one_line():
         backend_tokenizer = None
 
     with pytest.raises(
-        InputError, match="tokenizer: expected one of the package tokenizers, got 'Fast'; its backend_tok"
+        InputError, match="tokenizer: expected a tokenizer of the package tokenizers, got 'Fast'; try its backend_tok"
     ):
         plain(Fast())
 

@@ -295,7 +295,7 @@ def test_training_and_ensembles_are_of_single_prompts():
 
     line = Line(jnp.ones(()))
     with pytest.raises(
-        InputError, match="predictor: expected one that answers one prompt, got 'Line'; batched = False"
+        InputError, match="predictor: expected a predictor of one prompt, got 'Line'; set batched = False"
     ):
         icl.fit(line, TASK, steps=1, key=KEY)
     with pytest.raises(InputError, match="predictors: expected members that answer one prompt at a time, got 'Line'"):

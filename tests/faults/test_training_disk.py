@@ -57,7 +57,9 @@ def test_a_disk_that_fills_up(tmp_path, no_room):
             trained(tmp_path, 20)
     finally:
         mend()
-    assert "File too large; the last checkpoint is kept, mend the directory and run again to go on" in str(caught.value)
+    assert "File too large; the last checkpoint is kept, repair the directory and run again to continue" in str(
+        caught.value
+    )
     assert "\n" not in str(caught.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     run = trained(tmp_path, 20)

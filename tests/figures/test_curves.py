@@ -194,10 +194,10 @@ def test_nothing_to_show_is_an_empty_frame():
         ({"hue": "dims"}, "unknown dimension 'dims'; did you mean 'dim'?"),
         (
             {"hue": None},
-            "icl_error: expected no dimensions but tau, seed, got 'dim'; choose one value: dataset.sel(dim=...)",
+            "icl_error: expected only the dimensions tau, seed, got 'dim'; choose one value: dataset.sel(dim=...)",
         ),
         ({"line_x": "dim"}, "line_x: expected a dimension of icl_line (tau_line), got 'dim'"),
-        ({"y": "icl_line"}, "icl_line: expected no dimensions but tau, dim, seed, got 'tau_line'"),
+        ({"y": "icl_line"}, "icl_line: expected only the dimensions tau, dim, seed, got 'tau_line'"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_one_line(arguments, message):

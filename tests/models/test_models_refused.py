@@ -147,7 +147,7 @@ def shuffled(**change):
 )
 @pytest.mark.parametrize(
     ("key", "came"),
-    [(0, "0; jax.random.key(0) makes one of a seed"), (np.zeros(2, np.uint32), "'ndarray'"), (None, "'NoneType'")],
+    [(0, "0; jax.random.key(0) makes one from a seed"), (np.zeros(2, np.uint32), "'ndarray'"), (None, "'NoneType'")],
 )
 def test_a_seed_is_no_key(make, key, came):
     assert_refused(lambda: make(key=key), NO_KEY + came)
@@ -183,7 +183,7 @@ def test_a_seed_is_no_key(make, key, came):
         (attention, {"width": 4.0}, f"width: {INTEGER}4.0"),
         (attention, {"heads": 3}, "heads: expected a divisor of the width 4, got 3"),
         (attention, {"dim": 2.5}, f"dim: {INTEGER}2.5"),
-        (attention, {"scale": "1"}, "scale: expected a finite number, or None for one over the root of dim, got '1'"),
+        (attention, {"scale": "1"}, "scale: expected a finite number, or None for 1 / sqrt(dim), got '1'"),
         (attention, {"rotary": "no"}, "rotary: expected Rotary(), or None, got 'str'"),
         (attention, {"similarity": 2}, "similarity: expected a function of a query and a key, or None"),
         (attention, {"output_std": -1}, "output_std: expected a finite number >= 0, got -1"),

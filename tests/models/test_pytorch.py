@@ -186,10 +186,12 @@ def test_what_it_cannot_take_is_said():
     assert_refused(lambda: FromTorch(Module(), 3), "features: expected a function of a prompt, or None, got 'int'")
     module = Module()
     module.forward = lambda x, y: [0.0]
-    with pytest.raises(InputError, match="module: expected one that returns a tensor of answers, got 'list'"):
+    with pytest.raises(InputError, match="module: expected a module that returns a tensor of answers, got 'list'"):
         FromTorch(module)(TASK.sample(key=KEY))
     items = ItemLabel.init(classes=8, labels=4, pairs=2, dim=3, no_repeats=True, key=KEY)
-    with pytest.raises(InputError, match=r"^features: expected one for prompts of kind ItemLabelPrompt, got None"):
+    with pytest.raises(
+        InputError, match=r"^features: expected a function for prompts of kind ItemLabelPrompt, got None"
+    ):
         FromTorch(Module())(items.sample(key=KEY))
 
 
@@ -232,7 +234,7 @@ def test_a_module_that_fails_says_which_tensor_had_which_shape():
         diagnostics.per_length({"mine": FromTorch(Outer())}, TASK, key=KEY, prompts=4)
     module = Module()
     module.forward = lambda x: x
-    with pytest.raises(InputError, match=r"got TypeError in Module: .*; features= gives it other arguments"):
+    with pytest.raises(InputError, match=r"got TypeError in Module: .*; change its arguments with features="):
         FromTorch(module)(prompt)
     assert module.training
     with pytest.raises(InputError, match=r"got KeyError in features: 'z'$"):

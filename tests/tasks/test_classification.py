@@ -89,7 +89,7 @@ def test_a_right_answer_that_is_no_class_has_no_loss(name, wrong, getkey):
 
 def test_the_refusal_of_a_token_names_the_mask():
     task = RepeatedTokens(vocabulary=4, period=3)
-    with pytest.raises(InputError, match="mask what is padding, TokenPrompt"):
+    with pytest.raises(InputError, match="mask the padding, TokenPrompt"):
         task.require_prompts(jax.vmap(TokenPrompt)(jnp.full((2, 6), -1)))
 
 

@@ -141,21 +141,24 @@ def test_the_zipf_exponent_may_be_swept(getkey):
     ("fields", "message"),
     [
         ({"burstiness": 5}, "burstiness: expected at most 4, for 2 bursts in 8 pairs, got 5"),
-        ({"burstiness": 0}, "burstiness: expected at least 1 with distractors, or labels of a context's own, got 0"),
+        (
+            {"burstiness": 0},
+            "burstiness: expected at least 1 with distractors, or with labels drawn for each context, got 0",
+        ),
         ({"burstiness": 0, "distractors": 0, "labelling": "random"}, "burstiness: expected at least 1 with distr"),
         (
             {"distractors": 2, "labelling": "flipped"},
-            "distractors: expected 1, whose label the query's class gets, got 2",
+            "distractors: expected 1 (the query's class gets its label), got 2",
         ),
         (
             {"burstiness": 1, "distractors": 6},
-            "exemplars: expected those of at least 7 classes, different ones, got '6 ",
+            "exemplars: expected exemplars of at least 7 different classes, got '6 ",
         ),
         (
             {"burstiness": 1, "distractors": 5, "remainder": "apart"},
-            "exemplars: expected those of at least 7 classes, d",
+            "exemplars: expected exemplars of at least 7 d",
         ),
-        ({"remainder": "distinct", "pairs": 9}, "exemplars: expected those of at least 7 classes"),
+        ({"remainder": "distinct", "pairs": 9}, "exemplars: expected exemplars of at least 7 different classes"),
         ({"remainder": "apert"}, "unknown remainder 'apert'; did you mean 'apart'?"),
         ({"labelling": "flip"}, "unknown labelling 'flip'; did you mean 'flipped'?"),
         ({"noise_variance": -1.0}, "noise_variance: expected a finite number >= 0, got -1.0"),
@@ -171,5 +174,5 @@ def test_exemplars_and_labels_have_one_dimension():
     rows, wanted = jax.numpy.asarray(ROWS), "exemplars: expected an array [class, exemplar, 2], got 'shape (6, 2, 3)'"
     assert_refused(lambda: ItemBursts(rows, rows[:, 0, :2], pairs=2), wanted)
     single = {"pairs": 2, "distractors": 1, "labelling": "random"}
-    wanted = "labels: expected at least 2, different ones for all bursts, got 1"
+    wanted = "labels: expected at least 2, one for each burst, got 1"
     assert_refused(lambda: ItemBursts(rows, rows[:1, 0], **single), wanted)

@@ -274,13 +274,13 @@ def test_conventions_are_the_published_size(getkey):
         ({"classes": 10}, "classes: expected a multiple of the 4 labels, got 10"),
         ({"burstiness": 3}, "burstiness: expected a divisor of the 4 pairs, below 4, got 3"),
         ({"burstiness": 4}, "burstiness: expected a divisor of the 4 pairs, below 4, got 4; a context of one class"),
-        ({"position_dim": 8}, "position_dim: expected at least 9, a place for every token, got 8"),
-        ({"pairs": 6, "no_repeats": True}, "labels: expected at least 6, different ones for all classes of a context"),
+        ({"position_dim": 8}, "position_dim: expected at least 9, a position for every token, got 8"),
+        ({"pairs": 6, "no_repeats": True}, "labels: expected at least 6, one for each class of a context"),
         ({"labels": 1, "classes": 3}, "labels: expected an integer of at least 2, got 1"),
         ({"zipf_exponent": -1.0}, "zipf_exponent: expected a finite number >= 0, got -1.0"),
         (
             {"classes": None, "mixture": PromptMixture(p_novel=0.5)},
-            "p_novel: expected 1 where classes are infinitely many, got 0.5",
+            "p_novel: expected 1 if the number of classes is infinite, got 0.5",
         ),
         ({"dim": 0}, "dim: expected an integer of at least 1, got 0"),
     ],
@@ -308,5 +308,5 @@ def test_without_a_mixture_prompts_are_bursty_or_novel():
 @pytest.mark.parametrize("which", ["swapped_labels", "in_weights"])
 def test_what_needs_known_classes_is_refused_where_there_are_none(which):
     task = ItemLabel.init(**(SIZES | {"classes": None}))
-    with pytest.raises(InputError, match="classes: expected a finite number of them, got None"):
+    with pytest.raises(InputError, match="classes: expected a finite number, got None"):
         getattr(task, which)()

@@ -101,7 +101,7 @@ def test_more_rows_are_the_same_relations():
     [
         (
             lambda: LabelRelations.init(items(classes=None), 2, key=KEY),
-            "items: expected a task of known classes, got 'infinitely many'; give classes=",
+            "items: expected a task of finitely many classes, got 'infinitely many'; give classes=",
         ),
         (
             lambda: LabelRelations.init(items(no_repeats=False), 2, key=KEY),
@@ -115,7 +115,7 @@ def test_more_rows_are_the_same_relations():
         (lambda: LabelRelations(items(), jnp.zeros((2, 5), int)), "table: expected 6 labels in every row, got 5"),
         (
             lambda: LabelRelations.init(items(labels=3), 2, key=KEY).unseen_items(),
-            "labels: expected more than the 3 pairs, got 3; none is left over",
+            "labels: expected more than the 3 pairs, got 3; an unseen query needs one more item",
         ),
     ],
 )

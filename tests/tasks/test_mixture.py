@@ -64,12 +64,12 @@ def test_a_curriculum_in_a_mixture_grows(getkey):
         (
             (ITEMS, LINES),
             [1.0, 1.0],
-            "tasks: expected prompts of one shape, and as many classes, got ['ItemLabel', 'Li",
+            "tasks: expected prompts of one shape and one number of classes, got ['ItemLabel', 'Li",
         ),
         (
             (ITEMS, ItemLabel.init(classes=8, labels=8, pairs=4, dim=3, key=KEY)),
             [1.0, 1.0],
-            "tasks: expected prompts of one shape, and as many classes, got ['ItemLabel', 'ItemLabel']",
+            "tasks: expected prompts of one shape and one number of classes, got ['ItemLabel', 'ItemLabel']",
         ),
         ((ITEMS, BURSTS), [1.0], "weights: expected one for each of 2 tasks, got 'shape (1,)'"),
         ((ITEMS, BURSTS), 1.0, "weights: expected one for each of 2 tasks, got 'shape ()'"),

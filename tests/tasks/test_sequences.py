@@ -110,7 +110,7 @@ def test_a_chain_is_drawn_from_its_law_from_the_first_token_on(getkey):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: InContextCopying(3, 2, 4), "items: expected at least 4, different ones for all pairs, got 3"),
+        (lambda: InContextCopying(3, 2, 4), "items: expected at least 4, one for each pair, got 3"),
         (lambda: InContextCopying(8, 1, 4), "labels: expected an integer of at least 2, got 1"),
         (lambda: RepeatedTokens(5, 4, 1), "repeats: expected an integer of at least 2, got 1"),
         (lambda: MarkovChain(jnp.ones((2, 2)), 4), "transition: expected rows of probabilities that sum to 1"),

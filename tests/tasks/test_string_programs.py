@@ -240,20 +240,20 @@ def test_frequencies_are_a_power_law_and_programs_can_be_left_out():
         ),
         (
             lambda: StringPrograms.init(functions=2, symbols=3, lengths=(1,), programs=[(0,), (0,)], key=KEY),
-            "programs: expected different ones",
+            "programs: expected at least one program, all different",
         ),
         (
             lambda: StringPrograms.init(functions=2, symbols=3, lengths=(1,), noise=1.5, key=KEY),
             "noise: expected a number from 0 to 1",
         ),
-        (lambda: by_data(lengths=(1,)), "programs: expected compositions that are no functions"),
+        (lambda: by_data(lengths=(1,)), "programs: expected compositions that do not equal a single function"),
         (
             lambda: by_data(lengths=(13,), programs=((0,),)).guessing_losses(),
             "lengths: expected at most 100000 strings",
         ),
         (lambda: by_data(lengths=(47,)), "symbols: expected at most 100000 turns by data"),
         (lambda: small().only(3), "contexts: expected integers from 0 to 2, got 3"),
-        (lambda: small().only(0).only(1), "contexts: expected at least one that comes at all"),
+        (lambda: small().only(0).only(1), "contexts: expected at least one of frequency above 0"),
         (
             lambda: StringPrograms(jnp.eye(2, dtype=int) * 2, jnp.zeros(2, int), jnp.ones(1), 0.0, ((0,),), (1,)),
             "tables: expected symbols from 0 to V - 1",
@@ -283,6 +283,6 @@ def test_a_prompt_of_no_program_has_no_number():
     prompt = sampled(task, jax.random.key(0))
     assert int(task.context_of(prompt)) >= 0
     wrong = eqx.tree_at(lambda p: p.tokens, prompt, prompt.tokens.at[0].set(0))  # a symbol
-    with pytest.raises(InputError, match="prompt: expected one that begins with a program"):
+    with pytest.raises(InputError, match="prompt: expected tokens that begin with a program"):
         task.context_of(wrong)
     assert int(eqx.filter_jit(StringPrograms.context_of)(task, wrong)) == -1

@@ -130,8 +130,8 @@ def masked(array):
         ({"length": 2.5}, "length: expected an integer of at least 0, got 2.5"),
         ({"length": True}, "length: expected an integer of at least 0, got True"),
         ({"length": "5"}, "length: expected an integer of at least 0, got '5'"),
-        ({"x": masked(X)}, "x: expected numbers, got 'a masked array'; fill or drop what is missing first"),
-        ({"y": masked(Y)}, "y: expected numbers, got 'a masked array'; fill or drop what is missing first"),
+        ({"x": masked(X)}, "x: expected numbers, got 'a masked array'; fill or drop missing values first"),
+        ({"y": masked(Y)}, "y: expected numbers, got 'a masked array'; fill or drop missing values first"),
         ({"columns": ["a", "b", "a"]}, "columns: expected names that differ, got ('a', 'b', 'a')"),
         ({"y": Y + 1j}, "y: expected real numbers with 1 axis, got 'complex128 of shape (6,)'"),
         ({"y": Y.astype(str)}, "y: expected real numbers with 1 axis, got 'str"),
@@ -145,9 +145,9 @@ def masked(array):
         ({"y": np.float32(Y + 1.7e9)}, "target 'y': expected values that differ between rows, got 1700000000.0"),
         (
             {"y": np.float32(20 * Y + 1.7e9)},
-            "table, column 'y': expected numbers that float32 tells apart, got 'steps of",
+            "table, column 'y': expected numbers that differ in float32, got 'steps of",
         ),
-        ({"x": X[:, :1] / 1e10 + 1e8}, "table, column 'x0': expected numbers that float64 tells apart, got 'steps of"),
+        ({"x": X[:, :1] / 1e10 + 1e8}, "table, column 'x0': expected numbers that differ in float64, got 'steps of"),
     ],
 )
 def test_what_makes_no_table_is_refused_in_one_line(change, message):

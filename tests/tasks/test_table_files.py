@@ -86,8 +86,8 @@ def test_numbers_are_read_to_the_last_bit(tmp_path):
 @pytest.mark.parametrize(
     ("text", "encoding", "options", "message"),
     [
-        ("größe,out\n1,2\n3,4\n", "latin-1", {}, "t.csv: expected text in utf-8, got bytes that are none"),
-        (PLAIN, "utf-16", {}, "; encoding='latin-1', 'utf-16' or whatever it was saved in reads it"),
+        ("größe,out\n1,2\n3,4\n", "latin-1", {}, "t.csv: expected text in utf-8, got other bytes"),
+        (PLAIN, "utf-16", {}, "; give the encoding it was saved in, such as encoding='latin-1' or 'utf-16'"),
         (PLAIN, "utf-8", {"encoding": "utf-99"}, "t.csv: expected a table that can be read; unknown encoding: utf-99"),
         ("# made by hand\n" + PLAIN, "utf-8", {}, "; comment='#' leaves out lines that begin with it"),
         (GERMAN, "utf-8", {"delimiter": ";"}, "column 'dose', row 1: expected a number, got '0,5'; decimal=',' reads"),
@@ -113,7 +113,7 @@ def test_numbers_are_read_to_the_last_bit(tmp_path):
             PLAIN,
             "utf-8",
             {"comment": ","},
-            "comment: expected another character than the delimiter and the decimal one",
+            "comment: expected a character that differs from the delimiter and the decimal sign",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def many(**change):
 
 @pytest.mark.parametrize("make", [items, relations, fixed, programs, higher, chain, pool, scaled, shuffled, many])
 @pytest.mark.parametrize(
-    ("key", "came"), [(0, "0; jax.random.key(0) makes one of a seed"), (np.zeros(2, np.uint32), "'")]
+    ("key", "came"), [(0, "0; jax.random.key(0) makes one from a seed"), (np.zeros(2, np.uint32), "'")]
 )
 def test_a_seed_is_no_key(make, key, came):
     assert_refused(lambda: make(key=key), f"key: expected one random key of JAX, got {came}")
@@ -144,7 +144,7 @@ def test_a_seed_is_no_key(make, key, came):
         (
             regression,
             {"weights": WeightPool(jnp.ones((5, 3)), GaussianWeights(1.0))},
-            "weights: expected a pool of 2 dimensions, got 'shape (5, 3)'",
+            "weights: expected a pool of vectors of 2 dimensions, got 'shape (5, 3)'",
         ),
         (
             LinearRegression.convention,
@@ -158,7 +158,7 @@ def test_a_seed_is_no_key(make, key, came):
         (periodic, {"shortest": 5}, "longest: expected at least the shortest period, 5, got 4"),
         (periodic, {"tokens": 4}, "tokens: expected more than the longest period, 4, got 4"),
         (periodic, {"held_out": 3}, "vocabulary: expected more than 10, so that a token is left"),
-        (functions, {"kernel": "relu"}, "kernel: expected one that is positive semi-definite, got 'relu'"),
+        (functions, {"kernel": "relu"}, "kernel: expected a positive semi-definite kernel, got 'relu'"),
         (functions, {"kernel": "gauss"}, "kernel: expected linear, relu, exponential or a function, got 'gauss'"),
         (
             functions,

@@ -159,11 +159,11 @@ def test_settings_of_a_tokenizer_do_not_reach_the_windows():
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: Text.from_documents(FILES, tokens=4), "b: expected at least 4 bytes, those of a window, got 3"),
+        (lambda: Text.from_documents(FILES, tokens=4), "b: expected at least 4 bytes, the size of a window, got 3"),
         (lambda: Text.from_documents(FILES, tokens=1), "tokens: expected an integer of at least 2"),
         (
             lambda: Text.from_documents(FILES, tokens=2, alphabet=b"aa"),
-            "alphabet: expected at least one byte and not all",
+            "alphabet: expected between 1 and 255 different bytes",
         ),
         (lambda: Text.from_documents(Documents((), ()), tokens=2), "documents: expected at least one file, got 0"),
         (
@@ -181,19 +181,19 @@ def test_settings_of_a_tokenizer_do_not_reach_the_windows():
         ),
         (
             lambda: Text.from_documents(FILES, tokens=4, tokenizer=CharacterTokenizer("ababa", "ab")),
-            "c: expected at least 4 tokens, those of a window, got 1; leave short",
+            "c: expected at least 4 tokens, the size of a window, got 1; leave short",
         ),
         (
             lambda: Text.from_documents(FILES, tokens=4, tokenizer=CharacterTokenizer("ababa"), pad=True),
-            "c: expected at least 2 tokens, those of a window, got 1; leave short",
+            "c: expected at least 2 tokens, the size of a window, got 1; leave short",
         ),
         (
             lambda: Text.from_documents(FILES, tokens=2, alphabet=b"ab", tokenizer=CharacterTokenizer()),
-            "alphabet: expected None beside a tokenizer, got b'ab'",
+            "alphabet: expected None with a tokenizer, got b'ab'",
         ),
         (
             lambda: Text.from_documents(FILES, tokens=2, vocabulary=300),
-            "vocabulary: expected a tokenizer beside it, got 300",
+            "vocabulary: expected a tokenizer with it, got 300",
         ),
         (lambda: Text.from_files([], tokens=2), "paths: expected at least one file, got []"),
         (lambda: Text.from_files(["no such"], tokens=2), "paths: expected files that can be read, got 'no such'"),
@@ -202,7 +202,7 @@ def test_settings_of_a_tokenizer_do_not_reach_the_windows():
             "order: expected a table of at most 2^25 entries, not 256^4",
         ),
         (lambda: FILES.split(held_out=1.0), "held_out: expected a number between 0 and 1, got 1.0"),
-        (lambda: FILES.split(held_out=1e-9), "held_out: expected a share that splits 3 files"),
+        (lambda: FILES.split(held_out=1e-9), "held_out: expected a fraction that splits 3 files"),
     ],
 )
 def test_bad_questions(ask, said):

@@ -166,7 +166,7 @@ def test_a_checkpoint_of_version_0_1_goes_on_in_its_mode(after_6, undisturbed, t
 
 
 def test_fewer_steps_than_were_made_are_refused(after_40):
-    with pytest.raises(InputError, match="expected a run of at most 6 steps, got one of 40; ask for more"):
+    with pytest.raises(InputError, match="expected a run of at most 6 steps, got a run of 40; give more steps"):
         trained(after_40, 6)
 
 

@@ -71,7 +71,7 @@ def test_seeds_are_integers_where_no_type_checker_is_on(seeds):
     with pytest.raises(InputError) as caught:
         inspect.unwrap(seed_numbers)(seeds)
     wanted = "seeds: expected at least one, different integers from 0 to 2^31 - 1, got "
-    assert str(caught.value) == f"{wanted}{seeds!r}; seeds=2 is 0 and 1"
+    assert str(caught.value) == f"{wanted}{seeds!r}; seeds=2 means 0 and 1"
 
 
 def test_seeds_may_be_an_array():

@@ -178,7 +178,7 @@ def test_what_is_not_finished_is_not_opened(tmp_path):
         icl.load(tmp_path)
     trained(tmp_path, 6)
     (tmp_path / "finished.icl").unlink()
-    with pytest.raises(InputError, match="got 'one that stands at 6 steps'"):
+    with pytest.raises(InputError, match="got 'a run that stopped after 6 steps'"):
         icl.load(tmp_path)
 
 
@@ -268,4 +268,4 @@ def test_an_ensemble_of_another_size_is_refused(store, seeds):
     members = icl.ensemble(lambda *, key: Slope(np.zeros(3, np.float32)), seeds=seeds, key=jax.random.key(5))
     with pytest.raises(InputError) as caught:
         icl.load(store[0], members)
-    assert str(caught.value) == f"predictor: expected the ensemble of the run, which has 2 members, got {seeds}"
+    assert str(caught.value) == f"predictor: expected the ensemble of the run, with 2 members, got {seeds}"

@@ -60,7 +60,10 @@ ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
         ({"record": [-1, 2]}, "record: expected steps >= 0, got [-1, 2]"),
         ({"store": ""}, "store: expected a directory, got ''"),
         ({"batch": 0}, "batch: expected an integer of at least 1, or None"),
-        ({"batch": None}, "batch: expected an integer: prompts drawn afresh have no whole set, got None; give data="),
+        (
+            {"batch": None},
+            "batch: expected an integer, because fresh prompts are not a finite set, got None; give data=",
+        ),
         ({"data": 0}, "data: expected at least one prompt, got 0"),
         ({"data": prompts(0)}, "data: expected at least one prompt, got 0"),
         (
@@ -69,11 +72,11 @@ ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
         ),
         (
             {"predictor": Short(jnp.zeros(3))},
-            "predictor: expected a prediction with 5 positions, as it declares 'every', got [1]; it is called on one",
+            "predictor: expected a prediction with 5 positions, as it declares 'every', got [1]; fit calls it on one",
         ),
         (
             {"predictor": Long(jnp.zeros(3))},
-            "predictor: expected a prediction with 1 position, as it declares 'last', got [5]; it is called on one",
+            "predictor: expected a prediction with 1 position, as it declares 'last', got [5]; fit calls it on one",
         ),
         (
             {"predictor": Matrix(jnp.zeros(3))},
@@ -81,23 +84,26 @@ ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
         ),
         (
             {"predictor": Slope},
-            "predictor: expected a function of a prompt, or an ensemble of them, got 'the class Slope'",
+            "predictor: expected a function of a prompt, or an ensemble of such functions, got 'the class Slope'",
         ),
         ({"task": LinearRegression}, "task: expected a task, with methods sample and loss, got 'the class LinearRegre"),
         ({"task": "raventos"}, "task: expected a task, with methods sample and loss, got 'str'"),
         (
             {"predictor": Slope(jnp.zeros(4))},
-            "predictor: expected one for prompts of this task, got 'Slope, TypeError: ",
+            "predictor: expected a predictor for prompts of this task, got 'Slope, TypeError: ",
         ),
         (
             {"task": MarkovChain(np.full((2, 2), 0.5), tokens=6)},
-            "predictor: expected one for prompts of this task, got ",
+            "predictor: expected a predictor for prompts of this task, got ",
         ),
-        ({"predictor": Numeric(jnp.zeros(3))}, "predictor: expected one that JAX can trace, got 'Numeric, TracerArray"),
-        ({"data": ONE}, "data: expected prompts stacked on one leading axis, got [[5, 3], [5]]; task.sample_many"),
-        ({"predictor": 3}, "predictor: expected a function of a prompt, or an ensemble of them, got 'int'"),
+        (
+            {"predictor": Numeric(jnp.zeros(3))},
+            "predictor: expected a predictor that JAX can trace, got 'Numeric, TracerArray",
+        ),
+        ({"data": ONE}, "data: expected prompts stacked on one leading axis, got [[5, 3], [5]]; try task.sample_many"),
+        ({"predictor": 3}, "predictor: expected a function of a prompt, or an ensemble of such functions, got 'int'"),
         ({"predictor": Bare()}, "predictor: expected floating-point arrays to train, got 'Bare'"),
-        ({"optimizer": optax.adam}, "optimizer: expected an optax optimiser, or a factory that is swept"),
+        ({"optimizer": optax.adam}, "optimizer: expected an optax optimiser, or a factory with swept arguments"),
         ({"sweep": {"optimizer.rate": [0.1]}}, "optimizer.rate: expected a factory of optimisers"),
         ({"optimizer": optax.sgd, "sweep": {"optimizer.rate": [0.1]}}, "unknown keyword of the optimizer 'rate'"),
         ({"sweep": {"rate": [0.1]}}, "sweep: expected names like 'optimizer.rate'"),
@@ -110,7 +116,7 @@ ONE = jax.tree.map(lambda leaf: leaf[0], prompts(1))
         ({"record": Record(keep=[11])}, "keep: expected steps from 0 to 10, got [11]"),
         (
             {"record": Record(held_out=prompts(5, length=6))},
-            "held_out: expected prompts of the shapes that are trained on, [[5, 3], [5]], got [[7, 3], [7]]",
+            "held_out: expected prompts of the same shapes as in training, [[5, 3], [5]], got [[7, 3], [7]]",
         ),
         (
             {"data": Fixed(9, "replacement")},
@@ -132,15 +138,16 @@ def test_a_number_of_the_task_that_only_draws_prompts_is_not_swept_where_they_ar
     with pytest.raises(InputError) as caught:
         icl.fit(Slope(jnp.zeros(3)), task(), steps=1, key=jax.random.key(0), data=data, sweep=sweep)
     assert str(caught.value) == (
-        "task.noise_variance: expected a number that the loss of given prompts depends on, got 'one that only draws "
-        "them'; data=16 has every seed draw so many from its own task"
+        "task.noise_variance: expected a number that the loss of given prompts depends on, got 'a number that only "
+        "draws them'; with data=16 every seed draws 16 prompts from its own task"
     )
 
 
 def test_nor_is_one_of_a_task_whose_prompts_were_drawn_before():
     fixed = FixedPrompts(task(), prompts(8), 8.0)
     sweep = {"task.task.noise_variance": [0.01, 100.0]}
-    with pytest.raises(InputError, match="expected a number that prompts or loss depend on, got 'one without effect'"):
+    message = "expected a number that prompts or loss depend on, got 'a number without effect'"
+    with pytest.raises(InputError, match=message):
         icl.fit(Slope(jnp.zeros(3)), fixed, steps=1, key=jax.random.key(0), sweep=sweep)
 
 
@@ -170,7 +177,7 @@ def test_what_is_no_prompts_is_refused_where_no_type_checker_is_on(data):
     with pytest.raises(InputError) as caught:
         inspect.unwrap(Fixed.__post_init__)(fixed)
     assert str(caught.value).startswith(
-        f"data: expected prompts, or how many, got {type(data).__name__!r}; task.sample"
+        f"data: expected prompts, or their number, got {type(data).__name__!r}; try task.sample"
     )
 
 
@@ -189,5 +196,5 @@ def test_parts_to_train_are_given_by_a_function():
 
 def test_losses_after_the_last_step_are_warned_of():
     Record([0, 3]).require_within(3)
-    with pytest.warns(UserWarning, match=r"record: expected steps from 0 to 3, got \[99\]: not recorded"):
+    with pytest.warns(UserWarning, match=r"record: expected steps from 0 to 3, got \[99\]; these are not recorded"):
         Record([0, 99]).require_within(3)

@@ -297,7 +297,7 @@ def test_a_damaged_note_is_told(finished, wandb, tmp_path):
 def test_without_their_packages_one_line_says_what_brings_them(monkeypatch):
     for name in ("wandb", "tensorboardX", "torch.utils.tensorboard"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(EnvironmentFault, match="needs wandb; `pip install wandb` brings it"):
+    with pytest.raises(EnvironmentFault, match="needs wandb; `pip install wandb` installs it"):
         WeightsAndBiases("icl", "logs")
     with pytest.raises(EnvironmentFault, match="`pip install tensorboardX`"):
         TensorBoard("logs")

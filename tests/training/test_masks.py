@@ -142,7 +142,7 @@ def test_held_out_means_and_errors_are_over_the_prompts_that_have_a_target(getke
 def test_padding_without_a_mask_is_refused(getkey):
     model, task, padded, _ = of_tokens()
     ids = jax.vmap(TokenPrompt)(jnp.where(padded.mask, padded.tokens, -1))
-    message = r"^tokens at \[1, 4\]: expected an id from 0 to 4, a vocabulary of 5, got -1; mask what is padding"
+    message = r"^tokens at \[1, 4\]: expected an id from 0 to 4, a vocabulary of 5, got -1; mask the padding"
     with pytest.raises(InputError, match=message):
         icl.fit(model, task, data=ids, steps=1, key=getkey())
     with pytest.raises(InputError, match=message):
@@ -157,7 +157,7 @@ def test_the_last_position_of_padded_prompts_is_refused(getkey):
 
 def test_prompts_without_a_target_are_refused(getkey):
     model, task, padded, _ = of_tokens()
-    with pytest.raises(InputError, match=r"data: .* got 'none in prompt 1'; leave it out"):
+    with pytest.raises(InputError, match=r"data: .* got 'none in prompt 1'; leave that prompt out"):
         icl.fit(model, task, data=padded, steps=1, key=getkey(), positions=[3, 4])
 
 

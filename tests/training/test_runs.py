@@ -27,5 +27,5 @@ def test_members_have_a_status_each():
 
 def test_the_predictor_of_a_run_is_that_of_its_only_member():
     assert run(1).predictor.w.tolist() == [0.0, 1.0, 2.0]
-    with pytest.raises(InputError, match=r"run: expected one member, got 3; run.member\(i\) is one of them"):
+    with pytest.raises(InputError, match=r"run: expected one member, got 3; choose one with run.member\(i\)"):
         _ = run(3).predictor

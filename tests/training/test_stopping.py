@@ -84,7 +84,7 @@ def test_an_end_is_a_number_of_steps_and_its_rules_in_order():
         (
             (TargetLoss(0.1),),
             "steps: expected an integer of at least 1, got 'TargetLoss'; "
-            "a rule comes after the most steps: Until(5000, TargetLoss(0.1))",
+            "put the largest number of steps before the rules: Until(5000, TargetLoss(0.1))",
         ),
         ((5, 0.1), "rules: expected stop rules, such as TargetLoss(0.1), got 'float'"),
         ((5, [TargetLoss(1.0)]), "rules: expected stop rules, such as TargetLoss(0.1), got 'list'"),
@@ -99,12 +99,12 @@ def test_an_end_is_a_number_of_steps_and_its_rules_in_order():
         (
             (TargetLoss, 5),
             "steps: expected an integer of at least 1, got 'the class TargetLoss'; "
-            "a rule comes after the most steps: Until(5000, TargetLoss(0.1))",
+            "put the largest number of steps before the rules: Until(5000, TargetLoss(0.1))",
         ),
         (
             ((500, TargetLoss(0.1)),),
             "steps: expected an integer of at least 1, got 'tuple'; "
-            "a rule comes after the most steps: Until(5000, TargetLoss(0.1))",
+            "put the largest number of steps before the rules: Until(5000, TargetLoss(0.1))",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Estimators of statistics that answer prompts, each a predictor.
+"""Predictors that are algorithms of statistics: each answers a prompt.
 
 Every one answers every position of a prompt from the examples before it, so that it stands beside a
 network in any diagnostic, and "which algorithm is this network" is a distance between predictors.

@@ -25,7 +25,7 @@ _PoolSums: TypeAlias = tuple[Array, Array, Array]  # least residual, mass and ma
 
 
 class GaussianPosterior(LinearPredictor):
-    r"""The posterior mean of :math:`w \sim N(0, C)` given the examples seen: Bayes-optimal for that distribution.
+    r"""The posterior mean of :math:`w \sim N(0, C)` given the previous examples: Bayes-optimal for that distribution.
 
     .. math:: w_i = C X_i^\top (X_i C X_i^\top + \rho I)^{-1} y_i
 
@@ -71,7 +71,7 @@ def _root(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def _lower_root(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """L with L Lᵀ = C by Cholesky's algorithm; a pivot that is rounding leaves a column of zeros."""
+    """L with L Lᵀ = C by Cholesky's algorithm; a pivot within rounding error gives a column of zeros."""
     # The symmetric root would do as well, but its derivative does not exist where eigenvalues coincide.
     dim = covariance.shape[0]
     least = dim * jnp.finfo(covariance.dtype).eps * jnp.max(jnp.diag(covariance))
@@ -134,7 +134,7 @@ def _posterior_answers(
     rate = 0.5 / jnp.where(noisy, noise, jnp.ones_like(noise))
 
     def likelihood(excess: Array) -> Array:
-        """Relative to the best task, whose squared residuals sum to ``excess`` less."""
+        """Likelihood relative to the best task; the sum of squared residuals is larger by ``excess``."""
         return jnp.where(noisy, jnp.exp(-rate * excess), (excess <= 0).astype(excess.dtype))
 
     @jax.checkpoint
@@ -162,7 +162,7 @@ def _posterior_answers(
 
 
 def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | GaussianProcess | RepairedProcess:
-    r"""The predictor of least expected loss on prompts of ``task``: its posterior mean, at every position.
+    """The predictor with the least expected loss on prompts of ``task``: its posterior mean, at every position.
 
     =========================================  =========================================================
     distribution                                        predictor
@@ -183,7 +183,7 @@ def bayes_optimal(task: AbstractTask) -> LinearPredictor | DiscreteMMSE | Gaussi
         predictor = RepairedProcess if task.repair else GaussianProcess
         return predictor(task.noise_variance, kernel=task.kernel, temperature=task.temperature)
     if type(task) is not LinearRegression:
-        requirement = "a LinearRegression or a FunctionRegression (the Bayes predictor of others is not known here)"
+        requirement = "a LinearRegression or a FunctionRegression (icllab has no Bayes predictor of other tasks)"
         raise expected("task", requirement, type(task).__name__)
     if isinstance(task.weights, GaussianWeights):
         return GaussianPosterior(task.weights.covariance, task.noise_variance)

@@ -1,4 +1,4 @@
-r"""Steps of gradient descent on the examples seen, from zero: plain, preconditioned, and GD++.
+r"""Steps of gradient descent on the previous examples, from zero: plain, preconditioned, and GD++.
 
 All descend the squared error of the i examples before a position,
 
@@ -29,7 +29,7 @@ Matrix = Float[Array, "dim dim"] | Float[Array, "layer dim dim"]
 
 
 class Descent(LinearPredictor):
-    """Base of the algorithms of this module: number of steps, and objective.
+    """Base class of the algorithms of this module, with the number of steps and the objective.
 
     Attributes:
         layers: Number of steps L, which is the number of layers of the attention that takes them (static).
@@ -64,14 +64,14 @@ class Descent(LinearPredictor):
 
     @abc.abstractmethod
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        r"""The weights after all steps, given :math:`S` and :math:`m` of the gradient :math:`Sw - m`."""
+        """The weights after all steps, given :math:`S` and :math:`m` in the gradient :math:`Sw - m`."""
 
     @abc.abstractmethod
     def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
-        """The preconditioner A and the contraction B of every layer; B is zero but for GD++."""
+        """The preconditioner A and the contraction B of every layer; B is zero except for GD++."""
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
-        """The weights after all steps on every prefix."""
+        """The weights after all steps, for every prefix."""
         if prompt.dim != self.dim:
             raise expected("prompt", f"inputs of dimension {self.dim}", prompt.dim)
         x = prompt.x
@@ -106,18 +106,18 @@ class GradientDescent(Descent):
         self._require_shape("rate", "one number")
 
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """L steps from zero."""
+        """Weights after L steps from zero."""
         rates = per_layer(self.rate, self.layers, 0, moment.dtype)
         return steps(lambda w, rate: w - rate * (covariance @ w - moment), jnp.zeros_like(moment), rates, self.layers)
 
     def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
-        """Multiples of the identity, and zeros."""
+        """Multiples of the identity for A, and zeros for B."""
         a = _multiples(per_layer(self.rate, self.layers, 0, dtype), self.dim)
         return a, jnp.zeros_like(a)
 
 
 class PreconditionedDescent(Descent):
-    r"""L steps of gradient descent from zero, each gradient multiplied by a matrix, which need not be symmetric.
+    r"""L steps of gradient descent from zero, with gradients multiplied by a matrix that need not be symmetric.
 
     .. math:: w \leftarrow w - A_l\,\nabla F_i(w), \qquad l = 1, \dots, L
 
@@ -133,18 +133,18 @@ class PreconditionedDescent(Descent):
         self._require_shape("preconditioner", "one matrix [dim, dim]", self.dim, self.dim)
 
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """L steps from zero."""
+        """Weights after L steps from zero."""
         matrices, _ = self.matrices(moment.dtype)
         return steps(lambda w, a: w - a @ (covariance @ w - moment), jnp.zeros_like(moment), matrices, self.layers)
 
     def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
-        """A, and zeros."""
+        """The matrices A, and zeros for B."""
         a = per_layer(self.preconditioner, self.layers, 2, dtype)
         return a, jnp.zeros_like(a)
 
 
 class GradientDescentPlusPlus(Descent):
-    r"""GD++: gradient descent on inputs that every step also changes.
+    r"""GD++: gradient descent in which every step also changes the inputs.
 
     .. math::
         w \leftarrow w - H^\top A_l H\,\nabla F_i(w), \qquad
@@ -174,7 +174,7 @@ class GradientDescentPlusPlus(Descent):
     def scalar(
         cls, rate: object, contraction: object, *, layers: int, dim: int, normalised: bool, half: bool
     ) -> "GradientDescentPlusPlus":
-        r""":math:`A_l = a_l I`, :math:`B_l = b_l I`, with one number for all layers or one for each.
+        """GD++ with :math:`A_l = a_l I` and :math:`B_l = b_l I`, one number for all layers or one for each.
 
         Source: [vonOswald23].
         """
@@ -184,7 +184,7 @@ class GradientDescentPlusPlus(Descent):
         return cls(a, b, layers=layers, dim=dim, normalised=normalised, half=half)
 
     def descend(self, covariance: Float[Array, "dim dim"], moment: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """L steps from zero."""
+        """Weights after L steps from zero."""
 
         def step(state: tuple[Array, Array], matrices: tuple[Array, Array]) -> tuple[Array, Array]:
             (w, h), (a, b) = state, matrices
@@ -195,23 +195,23 @@ class GradientDescentPlusPlus(Descent):
         return steps(step, start, self.matrices(moment.dtype), self.layers)[0]
 
     def matrices(self, dtype: Any) -> tuple[Float[Array, "layer dim dim"], Float[Array, "layer dim dim"]]:
-        """A and B."""
+        """The matrices A and B."""
         a, b = (per_layer(p, self.layers, 2, dtype) for p in (self.preconditioner, self.contraction))
         return a, b
 
 
 def per_layer(parameter: Float[Array, "*shape"], layers: int, axes: int, dtype: Any) -> Float[Array, "layer *rest"]:
-    """A parameter with its axis for layers, which it lacks (it has ``axes`` axes) if all layers share it."""
+    """A parameter with a layer axis, which is added if the parameter has ``axes`` axes and all layers share it."""
     parameter = parameter.astype(dtype)
     return jnp.broadcast_to(parameter, (layers, *parameter.shape)) if parameter.ndim == axes else parameter
 
 
 def steps(step: Callable[[Any, Any], Any], start: Any, parameters: Any, layers: int) -> Any:
-    """``step(state, parameters of a layer)`` for one layer after the other; a few are compiled as they are."""
+    """Apply ``step(state, parameters of a layer)`` layer by layer; up to six layers are unrolled."""
     return jax.lax.scan(lambda state, layer: (step(state, layer), None), start, parameters, unroll=min(layers, 6))[0]
 
 
 def _multiples(values: Float[Array, "*shape"], dim: int) -> Array:
-    """Each number times the identity."""
+    """Multiply each number by the identity."""
     full = jnp.broadcast_to(values[..., None, None], (*values.shape, dim, dim))
     return full * jnp.broadcast_to(jnp.eye(dim, dtype=values.dtype), full.shape)

@@ -1,4 +1,4 @@
-"""Nearest neighbours, and any estimator with ``fit`` and ``predict``: fitted anew to every prefix of the prompt."""
+"""Nearest neighbours, and any estimator with ``fit`` and ``predict``, fitted anew to every prefix of the prompt."""
 
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from icllab.core.protocols import AbstractPredictor
 
 
 class NearestNeighbours(AbstractPredictor):
-    r"""The mean label of the k examples nearest to the query, of all examples while there are fewer; 0 without any.
+    r"""The mean label of the k examples nearest to the query; of all examples if there are fewer, 0 if there are none.
 
     .. math:: \hat y_i = \sum_{j \in N_i} \omega_j y_j \Big/ \sum_{j \in N_i} \omega_j, \qquad
               |N_i| = \min(i, k), \qquad \omega_j = 1 \;\text{ or }\; |x_j - x_i|^{-1}
@@ -54,7 +54,7 @@ class NearestNeighbours(AbstractPredictor):
 
 
 class FromSklearn(AbstractPredictor):
-    r"""A predictor that fits a clone of an estimator to the examples before each position, and asks it the query.
+    r"""A predictor that fits a clone of an estimator to the examples before each position and applies it to the query.
 
     For trees, kernel machines, XGBoost or a pipeline. It runs on the host, prompt by prompt, and costs one
     fit for each position. A regressor answers regression prompts with a number. With ``classes`` a classifier answers
@@ -98,20 +98,20 @@ class FromSklearn(AbstractPredictor):
         lacking = [name for name in methods if not callable(getattr(self.estimator, name, None))]
         if lacking or isinstance(self.estimator, type):
             is_class = isinstance(self.estimator, type)
-            came = self.estimator.__name__ if is_class else type(self.estimator).__name__
+            actual = self.estimator.__name__ if is_class else type(self.estimator).__name__
             hint = "call it: FromSklearn(Ridge())" if is_class else f"it has no {lacking[0]}"
-            raise expected("estimator", f"an object with {methods[0]} and {methods[1]}", came, hint)
+            raise expected("estimator", f"an object with {methods[0]} and {methods[1]}", actual, hint)
         if self.positions not in ("every", "last"):
             raise expected("positions", "'every' or 'last'", self.positions)
         if isinstance(self.fewest, bool) or not isinstance(self.fewest, Integral) or self.fewest < 1:
-            raise expected("fewest", "an integer of at least 1: no estimator fits no examples", self.fewest)
+            raise expected("fewest", "an integer of at least 1, because an estimator needs an example", self.fewest)
         if isinstance(self.otherwise, bool) or not isinstance(self.otherwise, Real):
             raise expected("otherwise", "a number", self.otherwise)
         if self.classes is not None:
             require_integer("classes", self.classes, least=2)
 
     def __call__(self, prompt: RegressionPrompt | ItemLabelPrompt) -> Float[Array, "answered *class"]:
-        """The predictions, one fit for each position answered."""
+        """The predictions, with one fit for each position answered."""
         of_items = isinstance(prompt, ItemLabelPrompt)
         if of_items and self.classes is None:
             raise expected("classes", "the number of labels, for item-label prompts", None)
@@ -141,7 +141,7 @@ class FromSklearn(AbstractPredictor):
         return np.log((len(y) * probabilities + 1 / count) / (len(y) + 1))
 
     def _fitted(self, x: np.ndarray, y: np.ndarray, method: str) -> tuple[Any, Any]:
-        """A clone that is fitted to the examples, and its answer to the query, which is the last row of ``x``."""
+        """Fit a clone to the examples, and return it with its answer to the query, the last row of ``x``."""
         from sklearn.base import clone
 
         try:
@@ -150,6 +150,6 @@ class FromSklearn(AbstractPredictor):
             return fitted, getattr(fitted, method)(x[-1:])
         except ValueError as reason:
             name, why = type(self.estimator).__name__, str(reason).partition("\n")[0]
-            hint = f"it says {why!r}; fewest=... leaves out positions that have seen less"
+            hint = f"its error is {why!r}; fewest=... leaves out positions with fewer examples"
             kind = "real-valued examples" if self.classes is None else "labelled examples"
-            raise expected("estimator", f"one that fits {len(y)} {kind}", name, hint) from reason
+            raise expected("estimator", f"an estimator that fits {len(y)} {kind}", name, hint) from reason

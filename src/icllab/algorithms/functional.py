@@ -1,4 +1,4 @@
-r"""Gradient descent on functions, its limit of many steps, kernel ridge regression and Gaussian processes.
+r"""Gradient descent on functions, its limit for many steps, kernel ridge regression and Gaussian processes.
 
 The answer is a function fitted to the examples before each position, :math:`f = \sum_j\alpha_jK(x_j, \cdot)`. Every
 prefix is a fit of its own.
@@ -24,7 +24,7 @@ from icllab.core.protocols import AbstractPredictor
 
 
 class KernelPredictor(AbstractPredictor):
-    """Base of the predictors with a kernel.
+    """Base class of the predictors with a kernel.
 
     Attributes:
         kernel: ``"linear"``, ``"relu"``, ``"exponential"``, or a symmetric function of two inputs (static); of
@@ -48,7 +48,7 @@ class KernelPredictor(AbstractPredictor):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Caveats of the function that is used as a kernel."""
+        """Caveats of the function used as a kernel."""
         return kernel_warnings(self.kernel)
 
 
@@ -104,12 +104,16 @@ class FunctionalDescent(KernelPredictor):
         """
         if self.kernel == SOFTMAX:
             if isinstance(self.noise_variance, Tracer) or float(self.noise_variance) != 0:
-                raise expected("noise_variance", "0, for the limit of a softmax", self.noise_variance)
+                raise expected(
+                    "noise_variance",
+                    "0, because only the limit without noise is known for the softmax",
+                    self.noise_variance,
+                )
             return SoftmaxLimit(self.temperature)
         return KernelRidge(self.noise_variance, kernel=self.kernel, temperature=self.temperature)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
-        """The prediction at every position; with no example seen it is zero."""
+        """The prediction at every position; zero before the first example."""
         if prompt.dim != self.dim:
             raise expected("prompt", f"inputs of dimension {self.dim}", prompt.dim)
         with jax.default_matmul_precision("float32"):
@@ -152,7 +156,7 @@ class KernelRidge(KernelPredictor):
     ridge: Float[Array, ""] = eqx.field(converter=partial(number, "ridge"))
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
-        """The prediction at every position; with no example seen it is zero."""
+        """The prediction at every position; zero before the first example."""
         with jax.default_matmul_precision("float32"):
             return _on_features(gram(self.kernel, self.temperature, prompt.x), prompt.y, self.ridge)
 
@@ -175,13 +179,13 @@ class GaussianProcess(KernelPredictor):
     noise_variance: Float[Array, ""] = eqx.field(converter=partial(number, "noise_variance"))
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
-        """The posterior mean at every position; with no example seen it is zero."""
+        """The posterior mean at every position; zero before the first example."""
         with jax.default_matmul_precision("float32"):
             return _on_features(gram(self.kernel, self.temperature, prompt.x), prompt.y, self.noise_variance)
 
 
 class RepairedProcess(KernelPredictor):
-    r"""The posterior mean at the last position, of values whose covariance is a matrix made positive.
+    r"""The posterior mean at the last position, with a covariance matrix that is made positive semidefinite.
 
     .. math:: \hat y = c^\top (C + \rho I)^{-1}y, \qquad
               \begin{pmatrix} C & c \\ c^\top & c_q \end{pmatrix} = |K|
@@ -203,7 +207,7 @@ class RepairedProcess(KernelPredictor):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """None: any function that is repaired is a kernel."""
+        """No warnings, because every repaired function is a kernel."""
         return ()
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
@@ -214,7 +218,7 @@ class RepairedProcess(KernelPredictor):
 
 
 class SoftmaxLimit(AbstractPredictor):
-    r"""The limit of many small steps of softmax attention with the identity for keys and queries.
+    r"""The limit of many small steps of softmax attention whose keys and queries are the inputs.
 
     .. math:: \hat y_i = \frac1{D_i}\,\bigl(y_jD_j\bigr)_{j<i}^\top K_i^{-1}k_i, \qquad
               D_m = \sum_{j\le i}e^{x_j^\top x_m/T}
@@ -239,7 +243,7 @@ class SoftmaxLimit(AbstractPredictor):
         return kernel_warnings(SOFTMAX)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
-        """The prediction at every position; with no example seen it is zero."""
+        """The prediction at every position; zero before the first example."""
         with jax.default_matmul_precision("float32"):
             matrix = gram("exponential", self.temperature, prompt.x)
             normalisers = _normalisers(matrix)
@@ -259,13 +263,13 @@ class SoftmaxLimit(AbstractPredictor):
 def _on_features(
     matrix: Float[Array, "position position"], labels: Float[Array, " position"], ridge: Float[Array, ""]
 ) -> Float[Array, " position"]:
-    """Ridge regression on the features of a kernel's matrix, answered at every position."""
+    """Ridge regression on the features of a kernel matrix, answered at every position."""
     features = features_of(matrix)
     weights = ridge_weights(features, labels, ridge.astype(features.dtype))
     return jnp.sum(features * weights, axis=1)
 
 
 def _normalisers(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
-    """Row i, column m: the sum over the inputs up to i of their weight at input m; 1 for what comes later."""
+    """Row i, column m: the sum over inputs up to i of their weight at input m; 1 if m comes after i."""
     sums = jnp.cumsum(matrix, axis=0)
     return jnp.where(jnp.triu(jnp.ones(matrix.shape, bool), 1), jnp.ones_like(sums), sums)

@@ -1,4 +1,4 @@
-r"""Label maps of descent algorithms: matrices that depend on the sample covariance alone.
+r"""Label maps of gradient-descent algorithms: matrices that depend on the sample covariance alone.
 
 The answers of :mod:`icllab.algorithms.descent` are linear in the labels,
 
@@ -25,7 +25,7 @@ _CACHED = 2**14  # entries of a block of them
 
 
 class LabelMap(AbstractPredictor):
-    r"""An algorithm of descent on prompts that are sample covariances: its label map, [1, dim, dim].
+    r"""A gradient-descent algorithm applied to a sample covariance; it returns the label map, [1, dim, dim].
 
     .. math:: R_0 = 0, \qquad R \leftarrow R - H^\top A_lH\,(SR - I), \qquad
               H \leftarrow (I - B_l\,HSH^\top A_l^\top)\,H
@@ -54,7 +54,7 @@ class LabelMap(AbstractPredictor):
             raise expected("algorithm", options, type(self.algorithm).__name__)
 
     def __call__(self, prompt: CovariancePrompt) -> Float[Array, "1 dim dim"]:
-        """The label map of the algorithm on inputs with this sample covariance."""
+        """The label map of the algorithm for inputs with this sample covariance."""
         algorithm = self.algorithm
         if prompt.dim != algorithm.dim:
             raise expected("prompt", f"inputs of dimension {algorithm.dim}", prompt.dim)
@@ -69,7 +69,7 @@ class LabelMap(AbstractPredictor):
 
 
 def _in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays whose last axis is the prompt, made one of a single prompt."""
+    """Convert a function of arrays whose last axis is the prompt to a function of one prompt."""
     # Matrices this small are no loop of their own: under vmap every loop is over prompts, in blocks that stay cached.
 
     def full(array: Array, count: int) -> Array:
@@ -101,7 +101,7 @@ def _in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
 def _recursion(
     s: Float[Array, "dim dim prompt"], a: Float[Array, "layer dim dim prompt"], b: Float[Array, "layer dim dim prompt"]
 ) -> Float[Array, "dim dim prompt"]:
-    """The label maps of GD++, all labels at once; a covariance is its own transpose."""
+    """The label maps of GD++ for all labels at once, from symmetric covariances."""
     label_map, layers = a[0], len(a)
     h = jnp.eye(len(s), dtype=s.dtype)[..., None] - _product(b[0], _turned(_product(a[0], s)))
     for i in range(1, layers):
@@ -118,7 +118,7 @@ def _turned(matrices: Float[Array, "row column prompt"]) -> Float[Array, "column
 
 @jax.custom_vjp
 def _product(a: Float[Array, "row inner prompt"], b: Float[Array, "inner column prompt"]) -> Array:
-    """Many products, each a sum of outer products."""
+    """Products of stacked matrices, each computed as a sum of outer products."""
     first = a[:, 0][:, None] * b[0][None]
     return jax.lax.fori_loop(1, len(b), lambda k, total: total + a[:, k][:, None] * b[k][None], first)
 
@@ -135,7 +135,7 @@ _backward = _in_blocks(lambda s, a, b, change: jax.vjp(_recursion, s, a, b)[1](c
 def _plus_plus(
     s: Float[Array, "dim dim"], a: Float[Array, "layer dim dim"], b: Float[Array, "layer dim dim"]
 ) -> Float[Array, "dim dim"]:
-    """The label map of GD++. In the cache, computing it again for its gradient is cheaper than writing it down."""
+    """The label map of GD++; its gradient computes the map again, which is cheaper than storing it."""
     return _forward(s, a, b)
 
 

@@ -24,7 +24,7 @@ _EVENTS = 16  # most events of a path, for each coordinate
 
 
 def number(name: str, value: object) -> Array:
-    """Numbers that may be swept, as a floating-point array; integers are read as such, and other things refused."""
+    """Convert numbers that may be swept to a floating-point array; integers are converted, other values raise."""
     array = real(name, value)
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
 
@@ -32,18 +32,18 @@ def number(name: str, value: object) -> Array:
 def require_finite(name: str, value: object, requirement: str) -> None:
     """Raise unless all numbers of an array are finite; a traced array passes."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not np.isfinite(value).all():
-        raise expected(name, f"{requirement}, finite", "numbers that are not")
+        raise expected(name, f"{requirement}, finite", "NaN or infinity")
 
 
 class LinearPredictor(AbstractPredictor):
-    r"""Answers position ``i`` with :math:`x_i^\top w_i`, where :math:`w_i` is fitted to the examples before it."""
+    r"""Predict :math:`x_i^\top w_i` at position ``i``, with :math:`w_i` fitted to the examples before it."""
 
     @abc.abstractmethod
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
-        """The weights fitted to the examples before every position; those of none are zero."""
+        """The weights fitted to the examples before every position; zero before the first example."""
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
-        """The prediction at every position; with no example seen it is zero."""
+        """The prediction at every position; zero before the first example."""
         require_regression(prompt)
         with jax.default_matmul_precision("float32"):  # an accelerator's default has ten bits
             predictor, x = self, prompt.x
@@ -53,21 +53,21 @@ class LinearPredictor(AbstractPredictor):
             return jnp.sum(x * predictor.weights(eqx.tree_at(lambda p: p.x, prompt, x)), axis=1)
 
     def in_unit(self, unit: Float[Array, ""]) -> "LinearPredictor | None":
-        """The predictor with the same answers on inputs divided by ``unit``; None: it is not known."""
+        """The predictor with the same answers on inputs divided by ``unit``; None if no formula is known for it."""
         del unit
 
 
 def require_regression(prompt: Any, dim: int | None = None) -> None:
-    """Raise unless a prompt has examples x and y, with inputs of ``dim`` numbers if that is known."""
+    """Raise unless a prompt has examples x and y, with inputs of ``dim`` numbers if ``dim`` is given."""
     if not (hasattr(prompt, "x") and hasattr(prompt, "y")):
-        hint = "task.sample(key=key) draws one of a regression task"
+        hint = "task.sample(key=key) draws one if task is a regression"
         raise expected("prompt", "a prompt of regression, with x and y", kind_of(prompt), hint)
     if dim is not None and prompt.x.shape[-1] != dim:
         raise expected("prompt", f"inputs of {dim} numbers", prompt.x.shape[-1])
 
 
 class LeastSquares(LinearPredictor):
-    r"""Ordinary least squares; while the examples leave directions open, the solution of least norm.
+    r"""Ordinary least squares; the solution of least norm while the examples do not determine it.
 
     .. math:: w_i = X_i^+ y_i = \lim_{\lambda \to 0^+} (X_i^\top X_i + \lambda I)^{-1} X_i^\top y_i
 
@@ -78,16 +78,16 @@ class LeastSquares(LinearPredictor):
     """
 
     def in_unit(self, unit: Float[Array, ""]) -> "LeastSquares":
-        """The predictor itself: its answers do not depend on the unit of the inputs."""
+        """The predictor itself, because its answers do not depend on the unit of the inputs."""
         return self
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
-        """The solution of least norm of every prefix."""
+        """The solution of least norm for every prefix."""
         return least_squares_weights(prompt.x, prompt.y)
 
 
 class Ridge(LinearPredictor):
-    r"""Ridge regression on the examples seen.
+    r"""Ridge regression on the previous examples.
 
     .. math:: w_i = (X_i^\top X_i + \lambda I)^{-1} X_i^\top y_i
 
@@ -111,16 +111,16 @@ class Ridge(LinearPredictor):
         NON_NEGATIVE_OR_INF.require_leaf("ridge", self.ridge)
 
     def in_unit(self, unit: Float[Array, ""]) -> "Ridge":
-        """A ridge divided by the square of the unit."""
+        """The same predictor with the ridge divided by the square of the unit."""
         return eqx.tree_at(lambda r: r.ridge, self, self.ridge.astype(unit.dtype) / unit / unit)
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
-        """The ridge estimate of every prefix."""
+        """The ridge estimate for every prefix."""
         return ridge_weights(prompt.x, prompt.y, self.ridge.astype(prompt.x.dtype))
 
 
 class PrincipalComponentRegression(LinearPredictor):
-    r"""Least squares on given directions of the inputs; while the examples leave some open, of least norm.
+    r"""Least squares along given directions of the inputs; of least norm while the examples do not determine it.
 
     .. math:: w_i = E\,(X_iE)^+ y_i
 
@@ -138,7 +138,7 @@ class PrincipalComponentRegression(LinearPredictor):
 
     @classmethod
     def from_covariance(cls, covariance: Any, components: int) -> "PrincipalComponentRegression":
-        """The eigenvectors of the largest eigenvalues of a covariance [dim, dim]."""
+        """Use the eigenvectors of the largest eigenvalues of a covariance [dim, dim] as directions."""
         matrix = np.asarray(covariance, float)
         require_covariance("covariance", matrix)
         if matrix.ndim != 2:
@@ -147,17 +147,17 @@ class PrincipalComponentRegression(LinearPredictor):
         return cls(jnp.asarray(np.linalg.eigh(matrix)[1][:, ::-1][:, :components], float))
 
     def in_unit(self, unit: Float[Array, ""]) -> "PrincipalComponentRegression":
-        """The predictor itself: its answers do not depend on the unit of the inputs."""
+        """The predictor itself, because its answers do not depend on the unit of the inputs."""
         return self
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
-        """The solution on the directions of every prefix."""
+        """The solution along the directions, for every prefix."""
         directions = self.directions.astype(prompt.x.dtype)
         return least_squares_weights(prompt.x @ directions, prompt.y) @ directions.T
 
 
 class Lasso(LinearPredictor):
-    r"""Least squares with an L1 penalty on the examples seen, without intercept.
+    r"""Least squares with an L1 penalty on the previous examples, without intercept.
 
     .. math:: w_i = \operatorname*{argmin}_w\; \frac{1}{2i} \sum_{j<i} (y_j - w^\top x_j)^2 + \alpha \lVert w \rVert_1
 
@@ -179,11 +179,11 @@ class Lasso(LinearPredictor):
         POSITIVE.require_leaf("alpha", self.alpha)
 
     def in_unit(self, unit: Float[Array, ""]) -> "Lasso":
-        """A penalty divided by the unit."""
+        """The same predictor with the penalty divided by the unit."""
         return eqx.tree_at(lambda r: r.alpha, self, self.alpha.astype(unit.dtype) / unit)
 
     def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
-        """The solution of every prefix."""
+        """The solution for every prefix."""
         x, y = prompt.x, prompt.y
         count = jnp.arange(len(y)).astype(x.dtype)
         seen = jnp.tri(len(y), k=-1, dtype=x.dtype) / jnp.maximum(count, 1)[:, None]
@@ -198,13 +198,13 @@ class Lasso(LinearPredictor):
 def _signs(
     gram: Float[Array, "dim dim"], moment: Float[Array, " dim"], alpha: Float[Array, ""], count: Float[Array, ""]
 ) -> Float[Array, " dim"]:
-    """Signs of the w of least :math:`w^T G w / 2 - b^T w + alpha |w|_1`, for G of ``count`` examples."""
+    """Signs of the w that minimises :math:`w^T G w / 2 - b^T w + alpha |w|_1`, for G of ``count`` examples."""
     dim = len(moment)
     index, sides = jnp.arange(dim), jnp.array([[1], [-1]], gram.dtype)
     more = 1 + 64 * jnp.finfo(gram.dtype).eps
 
     def event(state: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
-        """The next coordinate that joins or leaves as the penalty decreases; the last did so at the present penalty."""
+        """Lower the penalty to the next coordinate that joins or leaves, given the coordinate that did so last."""
         signs, penalty, last, side, events = state
         u, v = _parts(signs, gram, moment).T
         active, at_event = signs != 0, index == last
@@ -229,7 +229,7 @@ def _signs(
 def _parts(
     signs: Float[Array, " dim"], gram: Float[Array, "dim dim"], moment: Float[Array, " dim"]
 ) -> Float[Array, "dim 2"]:
-    """Columns u and v of :math:`w = u - \\lambda v`, the solution at penalty lambda where w has these signs."""
+    r"""Columns u and v of :math:`w = u - \\lambda v`, the solution at penalty lambda if w has these signs."""
     active = signs != 0
     matrix = jnp.where(active[:, None] & active[None], gram, jnp.eye(len(signs), dtype=gram.dtype))
     return jnp.linalg.solve(matrix, jnp.stack([jnp.where(active, moment, 0), signs], axis=1))

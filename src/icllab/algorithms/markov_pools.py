@@ -1,4 +1,4 @@
-r"""Predictors of sequences of which each has a chain: the pool's chains weighed by Bayes' rule, or counts in context.
+"""Predictors for sequences with one chain each: Bayes' rule over the pool's chains, or counts in context.
 
 Four strategies are a choice of two: *memorised* (M), the posterior over the K chains of a pool, or *in context* (G for
 generalising), counts with a Dirichlet prior; from tokens alone (*unigram*, Uni) or from pairs of them (*bigram*, Bi).
@@ -60,7 +60,7 @@ class PoolPosterior(AbstractPredictor):
 
     @classmethod
     def unigrams(cls, task: MarkovPool) -> "PoolPosterior":
-        r"""The strategy that knows the stationary distributions alone, as if tokens were independent.
+        r"""The strategy that uses the stationary distributions alone, as if tokens were independent.
 
         .. math:: T^{(k)}_{ab} \;\to\; \pi^{(k)}_b
         """
@@ -71,19 +71,19 @@ class PoolPosterior(AbstractPredictor):
 
     @classmethod
     def bigrams(cls, task: MarkovPool) -> "PoolPosterior":
-        """The strategy that knows the chains: Bayes-optimal on the pool's sequences."""
+        """The strategy that uses the chains: Bayes-optimal on the pool's sequences."""
         return cls(_pool_of(task))
 
     def __call__(self, prompt: TokenPrompt) -> Float[Array, "position state"]:
-        """Logits at every position; they are logarithms of probabilities."""
+        """Logits at every position, which are logarithms of probabilities."""
         tokens, (_, contexts, size) = prompt.tokens[:-1], self.pool.shape
         valid = in_vocabulary("tokens", tokens, size, PADDING)
-        known = jnp.where(valid, tokens, 0)
+        present = jnp.where(valid, tokens, 0)
         starts = jax.vmap(stationary_start)(self.pool) if contexts > 1 else self.pool[:, 0]
         log_pool = jnp.log(jnp.maximum(self.pool, _LEAST))
-        rows = known if contexts > 1 else jnp.zeros_like(known)
-        first = jnp.log(jnp.maximum(starts, _LEAST))[:, known[0]][:, None]
-        steps = jnp.concatenate([first, log_pool[:, rows[:-1], known[1:]]], axis=1)
+        rows = present if contexts > 1 else jnp.zeros_like(present)
+        first = jnp.log(jnp.maximum(starts, _LEAST))[:, present[0]][:, None]
+        steps = jnp.concatenate([first, log_pool[:, rows[:-1], present[1:]]], axis=1)
         weights = jax.nn.log_softmax(jnp.cumsum(steps, axis=1), axis=0)
         answer = jax.scipy.special.logsumexp(weights[:, :, None] + log_pool[:, rows], axis=0)
         return jnp.where(_all_so_far(valid), answer, jnp.nan)
@@ -120,7 +120,7 @@ class DirichletCounts(AbstractPredictor):
         ORDER.require("order", self.order)
 
     def __call__(self, prompt: TokenPrompt) -> Float[Array, "position state"]:
-        """Logits at every position; they are logarithms of probabilities."""
+        """Logits at every position, which are logarithms of probabilities."""
         tokens, states = prompt.tokens[:-1], jnp.arange(self.vocabulary)[None]
         valid = in_vocabulary("tokens", tokens, self.vocabulary, PADDING)
         prior = self.concentration.astype(float)
@@ -136,7 +136,7 @@ class DirichletCounts(AbstractPredictor):
 
 
 def markov_strategies(task: MarkovPool, *, unigram_concentration: float | None = None) -> dict[str, AbstractPredictor]:
-    r"""The uniform predictor and the strategies for a task, by name, each with the task's concentration.
+    """Dictionary of the uniform predictor and the strategies for a task, with the task's concentration.
 
     ``uniform``, ``Uni-G`` and ``Bi-G``, and with a pool also ``Uni-M`` and ``Bi-M``. For order 0 there are no bigrams:
     the two of them are left out. ``unigram_concentration``: the prior of ``Uni-G``, since stationary distributions of
@@ -161,5 +161,5 @@ def _pool_of(task: MarkovPool) -> Array:
 
 
 def _all_so_far(valid: Array) -> Array:
-    """True as long as all tokens are of the vocabulary, one column."""
+    """True up to the first token outside the vocabulary, as one column."""
     return jnp.cumprod(valid.astype(int))[:, None] == 1

@@ -1,4 +1,4 @@
-r"""The distribution of the next token given the last few, looked up: unigrams, bigrams, trigrams.
+"""Tables of the distribution of the next token given the last few: unigrams, bigrams, trigrams.
 
 What a network of tokens is compared with: an n-gram predictor uses n - 1 tokens of the context and no more. From a text
 it is counted; of a Markov chain it is known, and is the best predictor there is.
@@ -22,7 +22,7 @@ from icllab.tasks.text import Text
 
 
 class NGram(AbstractPredictor):
-    r"""The logarithms of :math:`P(b \mid c)`, c the last n - 1 tokens, or as many as there are.
+    r"""Predict :math:`\ln P(b \mid c)`, with c the last n - 1 tokens, or all tokens if there are fewer.
 
     Attributes:
         tables: ln P for contexts of 0, 1, ..., n - 1 tokens, each a row; the first token of a context is the leading
@@ -35,7 +35,7 @@ class NGram(AbstractPredictor):
 
     @classmethod
     def from_laws(cls, laws: Sequence[Float[np.ndarray, "_context state"]]) -> "NGram":
-        """From the distributions given 0, 1, ..., n - 1 tokens.
+        """Build n-grams from the distributions given 0, 1, ..., n - 1 tokens.
 
         Raises:
             InputError: There is no table, they are not of 1, V, V^2, ... contexts of V tokens, or a row is no
@@ -44,7 +44,7 @@ class NGram(AbstractPredictor):
         if not isinstance(laws, Sequence) or not all(getattr(law, "ndim", 0) == 2 for law in laws):
             raise expected("distributions", "a sequence of tables, arrays [context, state]", laws)
         if not len(laws):
-            raise expected("distributions", "at least one table, that of unigrams", list(laws))
+            raise expected("distributions", "at least one table, for unigrams", list(laws))
         size = laws[0].shape[-1]
         for j, law in enumerate(laws):
             if law.shape != (size**j, size):
@@ -55,7 +55,7 @@ class NGram(AbstractPredictor):
 
     @classmethod
     def counted(cls, text: Text, *, n: int, smoothing: float = 1.0) -> "NGram":
-        r"""From a text, each order smoothed with the one before it.
+        r"""Estimate n-grams from a text, each order smoothed with the one before it.
 
         .. math:: P_n(b \mid c) = \frac{N(cb) + s\,P_{n-1}(b \mid c')}{N(c\,\cdot) + s}, \qquad P_0 = \frac1V
 
@@ -77,7 +77,7 @@ class NGram(AbstractPredictor):
 
     @classmethod
     def knowing(cls, chain: HigherOrderChain, *, n: int | None = None) -> "NGram":
-        """The n-grams of a chain whose transitions are known; None: the n that knows all there is to know.
+        """The n-grams of a chain with known transitions; None: n is one more than the chain's order.
 
         Raises:
             InputError: There is no such n: a longer one than that would know nothing more.
@@ -87,16 +87,16 @@ class NGram(AbstractPredictor):
 
     @property
     def n(self) -> int:
-        """Number of tokens of the longest n-gram, the answer included."""
+        """Number of tokens of the longest n-gram, including the answer."""
         return len(self.tables)
 
     def shorter(self, n: int) -> "NGram":
-        """The same, with fewer tokens of context."""
+        """The same n-grams with fewer tokens of context."""
         _require_n(n, self.n)
         return NGram(self.tables[:n])
 
     def __call__(self, prompt: TokenPrompt) -> Float[Array, "position state"]:
-        """Logits at every position; they are logarithms of probabilities.
+        """Logits at every position, which are logarithms of probabilities.
 
         NaN where a token that is looked up is traced and not of the vocabulary.
         """
@@ -105,12 +105,12 @@ class NGram(AbstractPredictor):
         valid = in_vocabulary("tokens", tokens, size, PADDING)
         position = jnp.arange(tokens.shape[0])
         answer = jnp.broadcast_to(self.tables[0], (tokens.shape[0], size))
-        context, known = jnp.zeros_like(tokens), jnp.ones_like(valid)
+        context, usable = jnp.zeros_like(tokens), jnp.ones_like(valid)
         for j, table in enumerate(self.tables[1:], 1):
-            at = jnp.maximum(position - j + 1, 0)
-            context = context + size ** (j - 1) * jnp.where(position >= j - 1, tokens[at], 0)
-            known = known & valid[at]
-            laws = jnp.where(known[:, None], table[context], jnp.nan)
+            places = jnp.maximum(position - j + 1, 0)
+            context = context + size ** (j - 1) * jnp.where(position >= j - 1, tokens[places], 0)
+            usable = usable & valid[places]
+            laws = jnp.where(usable[:, None], table[context], jnp.nan)
             answer = jnp.where((position + 1 >= j)[:, None], laws, answer)
         return answer
 

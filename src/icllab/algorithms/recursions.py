@@ -1,4 +1,4 @@
-r"""Regularised least squares of every prefix of a prompt, one rank-one update for each example.
+r"""Regularised least squares for every prefix of a prompt, with one rank-one update for each example.
 
 With :math:`U_i, y_i` the first ``i`` examples, :func:`ridge_weights` has in row ``i``
 
@@ -23,7 +23,7 @@ _NEW = 16  # units of rounding, per square root of the dimension, below which no
 def ridge_weights(
     inputs: Float[Array, "position dim"], labels: Float[Array, " position"], ridge: Float[Array, ""]
 ) -> Float[Array, "position dim"]:
-    r"""Row ``i``: the ridge estimate from the examples before ``i``; without a ridge, the one of least norm.
+    r"""Row ``i``: the ridge estimate from the examples before ``i``; with ridge 0, the solution of least norm.
 
     .. math:: P_i = S_i S_i^\top = (I + U_i^\top U_i / \lambda)^{-1}, \qquad f = S^\top u, \quad
               a = \frac{1}{|f|^2 + \lambda}, \\
@@ -41,7 +41,7 @@ def ridge_weights(
 
 
 def _negligible(inputs: Float[Array, "position dim"]) -> float:
-    """Square of the fraction of an input below which nothing of it is new."""
+    """Square of the fraction of an input below which its part in a new direction is ignored."""
     return (_NEW * float(jnp.finfo(inputs.dtype).eps)) ** 2 * inputs.shape[1]
 
 

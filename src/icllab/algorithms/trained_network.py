@@ -1,4 +1,4 @@
-"""A network that is trained on the examples of each prompt, from one initialisation."""
+"""A network trained on the examples of each prompt, from one initialisation."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from icllab.core.protocols import AbstractPredictor
 
 
 class TrainedNetwork(AbstractPredictor):
-    r"""The answer of a network after steps on the mean squared error of the examples seen; 0 without an example.
+    """The answer of a network after steps on the mean squared error of the previous examples; 0 without an example.
 
     Garg et al. have ``eqx.nn.MLP(20, "scalar", 100, 1, key=k)``, which starts as PyTorch's layers do, and 100 steps of
     ``optax.adam(5e-3)`` on batches of 100. They draw an initialisation for each prompt and prefix; here it is one.
@@ -48,7 +48,7 @@ class TrainedNetwork(AbstractPredictor):
             require_key(self.key)
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
-        """The answers of the networks trained on every prefix."""
+        """The answers of networks trained on every prefix."""
         require_regression(prompt)
         start, static = eqx.partition(self.network, eqx.is_inexact_array)
 

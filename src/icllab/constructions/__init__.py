@@ -1,4 +1,4 @@
-"""From an algorithm to the weights of an attention that runs it, each with its proof on a page of the documentation.
+"""Weights of attention that implement an algorithm, each with a proof on a page of the documentation.
 
 A construction says what a network could be doing. It is exact: it answers as its algorithm does to rounding, on every
 prompt, and so is the standard against which a diagnostic that names algorithms is tested.

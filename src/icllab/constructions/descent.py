@@ -1,4 +1,4 @@
-r"""Attention whose layers are the steps of an algorithm of descent.
+"""Attention whose layers are the steps of gradient descent.
 
 In all of them the label slot of example i holds, after l layers, what step l has left of its label, and the slot of the
 query minus the prediction; the answer is read with a minus.
@@ -20,7 +20,7 @@ from icllab.models.linear.linear_attention import MASKED, LinearAttention
 
 
 def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tokens") -> AbstractModel:
-    r"""The attention that runs an algorithm of descent: as many layers as steps, the same answers to rounding.
+    r"""The attention that implements gradient descent: one layer for each step, the same answers to rounding.
 
     ===========================  ======================================================================
     algorithm                    weights
@@ -59,7 +59,7 @@ def _attention(algorithm: object, answers: str, form: str) -> AbstractModel:
 
 @_attention.register
 def _(algorithm: Descent, answers: str, form: str) -> LinearAttention:
-    """P = diag(B, 1) and Q = -diag(A', 0), A' with the factor that the gradient has."""
+    """P = diag(B, 1) and Q = -diag(A', 0), where A' includes the factor of the gradient."""
     a, b = algorithm.matrices(jnp.result_type(*jax.tree.leaves(algorithm)))
     factor, dim = 1.0 if algorithm.half else 2.0, algorithm.dim
     p = jnp.pad(b, ((0, 0), (0, 1), (0, 1))).at[:, dim, dim].set(1)
@@ -70,7 +70,7 @@ def _(algorithm: Descent, answers: str, form: str) -> LinearAttention:
 @_attention.register
 def _(algorithm: FunctionalDescent, answers: str, form: str) -> GeneralisedAttention:
     if form != "tokens":
-        raise expected("form", "'tokens': only linear attention has another", form)
+        raise expected("form", "'tokens' (other forms are for linear attention only)", form)
     layers, dim = algorithm.layers, algorithm.dim
     rate = jnp.broadcast_to(algorithm.rate, (layers,))
     corner = jnp.zeros((layers, dim + 1, dim + 1), rate.dtype)
@@ -92,7 +92,7 @@ def _(algorithm: FunctionalDescent, answers: str, form: str) -> GeneralisedAtten
 def gaussian_process(
     process: GaussianProcess, *, rate: float, layers: int, dim: int, answers: str = "every"
 ) -> GeneralisedAttention:
-    r"""Attention that tends to the posterior mean of a Gaussian process under label noise as layers are added.
+    r"""Attention whose answer tends to the posterior mean of a Gaussian process under label noise as layers are added.
 
     .. math::
         |\hat y_i - \hat y_i^{(L)}| \le \max_m|1 - \eta(\lambda_m + \rho)|^L\;|k_i|\,|\alpha|, \qquad

@@ -1,4 +1,4 @@
-r"""Linear attention read as the implicit update of a linear map, one gradient step for each layer."""
+"""Linear attention as the implicit update of a linear map, with one gradient step for each layer."""
 
 import dataclasses
 from typing import NamedTuple
@@ -31,11 +31,11 @@ class DualForm(NamedTuple):
 
     @property
     def updates(self) -> Float[Array, "layer token token"]:
-        r""":math:`\Delta W_l`."""
+        r""":math:`\Delta W_l`, the update of the map in each layer."""
         return jnp.einsum("lia,lib->lab", self.values, self.keys)
 
     def answer(self, sign: int) -> Float[Array, ""]:
-        """The label slot of the query after all updated maps."""
+        """The label slot of the query after the updated maps of all layers."""
         z = self.query
         for update in self.updates:
             z = z + update @ z
@@ -43,7 +43,7 @@ class DualForm(NamedTuple):
 
 
 def dual_form(model: LinearAttention, prompt: RegressionPrompt) -> DualForm:
-    r"""The implicit weight updates by which linear attention answers the last position of a prompt.
+    r"""The implicit weight updates with which linear attention answers the last position of a prompt.
 
     .. math:: \Delta W_l = -\nabla_W\Bigl[-\sum_iv_{li}^\top Wk_{li}\Bigr]
 

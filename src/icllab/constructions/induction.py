@@ -1,4 +1,4 @@
-r"""Weights of two layers of attention that look up what followed an earlier occurrence of a token.
+r"""Weights of two layers of attention that copy the token after an earlier occurrence of the present one.
 
 The residual stream of a token has four parts: its content, its place, a buffer and an answer, the last two empty at
 first. Each layer has one head, scores are products of a query and a key, and nothing is normalised:
@@ -27,7 +27,7 @@ from icllab.models.networks.transformer import BlockOptions, Transformer
 
 
 class HeadBounds(NamedTuple):
-    r"""Lower bounds for a head of finite strength, on any sequence of so many tokens.
+    r"""Lower bounds for a head of finite strength, on any sequence of the given number of tokens.
 
     Attributes:
         previous_attention: Attention from a token to the one before it, :math:`1-\delta`.
@@ -44,7 +44,7 @@ class HeadBounds(NamedTuple):
 
 
 def induction_bounds(*, tokens: int, previous: float, match: float, read: float) -> HeadBounds:
-    r"""Lower bounds of an induction head of finite strengths, relative to a perfect one.
+    r"""Lower bounds of an induction head of finite strengths, relative to a perfect head.
 
     .. math:: \delta = \frac{T-1}{e^\beta+T-1}, \qquad \epsilon = (T-1)\,e^{-\alpha(1-2\delta)}, \qquad
               A \ge \frac{1}{1+\epsilon}, \qquad \text{margin} \ge \xi\,\frac{1-\epsilon}{1+\epsilon}
@@ -68,7 +68,7 @@ def induction_bounds(*, tokens: int, previous: float, match: float, read: float)
 def induction_head(
     vocabulary: int, *, tokens: int, previous: float = 12.0, match: float = 12.0, read: float = 12.0
 ) -> Transformer:
-    r"""Two layers of attention that continue a sequence as it was continued before.
+    r"""Two layers of attention that continue a sequence as it continued after an earlier occurrence.
 
     .. math:: f_v(t_{\le i}) \to \xi\,\frac{\#\{j\le i: t_{j-1} = t_i,\ t_j = v\}}{\#\{j\le i: t_{j-1} = t_i\}}
               \qquad (\alpha, \beta \to \infty)

@@ -1,4 +1,4 @@
-"""The vocabulary every subpackage shares: prompts, protocols, domains, axes, grids, sources, errors.
+"""Definitions that every subpackage shares: prompts, protocols, domains, axes, grids, sources, errors.
 
 It imports nothing of ours, and nothing before it is used: ``core.axes``, ``core.domains``, ``core.sources``,
 ``core.errors`` and ``core.grid``'s bookkeeping are free of JAX.

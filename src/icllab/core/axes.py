@@ -1,4 +1,4 @@
-r"""Names that several subpackages or claims share: one symbol, one meaning, one unit.
+"""Names that several subpackages or claims share, with one symbol, one meaning and one unit each.
 
 A dimension of a saved result is a key of :data:`AXES`, a measured variable one of :data:`QUANTITIES`; a claim declares
 itself what it alone names. Standard errors, closed forms and lines are derived from a name by its suffix.
@@ -14,7 +14,7 @@ from icllab.core.errors import require_known
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Something that is measured or predicted.
+    """A measured or predicted quantity.
 
     Attributes:
         name: As in results and on the command line.
@@ -36,7 +36,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Axis(Quantity):
-    """Something that results are indexed by.
+    """An axis that indexes results.
 
     Attributes:
         least: Smallest value; None without this bound.
@@ -47,7 +47,7 @@ class Axis(Quantity):
     above: float | None = None
 
     def require(self, values: Iterable[Any]) -> None:
-        """Raise unless all values lie in the axis's domain; an axis without bounds admits names too."""
+        """Raise unless all values lie in the axis's domain; an axis without bounds also accepts names."""
         if self.least is None and self.above is None:
             return
         domain = Domain(least=self.least, above=self.above, infinite=True)
@@ -66,7 +66,7 @@ _DERIVED = {
 
 
 def derived(name: str, quantities: Mapping[str, Quantity]) -> Quantity | None:
-    """``known[name]``, or what its suffixes make of a known name; None where there is neither.
+    """Quantity of ``name`` in the table, or derived from a name in it by suffixes; None if there is neither.
 
     ``width_error`` is the standard error of ``width``, ``width_mcse`` that of a Markov chain, ``width_interval`` its
     confidence interval, ``width_theory`` its closed form, ``width_line`` the line that a figure draws. Suffixes nest.

@@ -1,4 +1,4 @@
-"""Calls of public functions: NumPy's integers are Python's, and a wrong name is answered with the right one."""
+"""Checked calls of public functions: NumPy integers become int, and a wrong argument name is corrected in the error."""
 
 import functools
 import inspect
@@ -14,11 +14,11 @@ _PLAIN = frozenset({bool, float, int, str, type(None)})
 
 
 class ArgumentError(InputError, TypeError):
-    """A call has an argument that the function does not take, or lacks one."""
+    """A call has an argument that the function does not take, or lacks a required one."""
 
 
 def checked(value: Any) -> Any:
-    """A function whose calls are checked; a class itself, whose constructor and public methods are."""
+    """Wrap a function so that its calls are checked; wrap a class's constructor and public methods in place."""
     if isinstance(value, types.FunctionType):
         return _checked(value)
     if isinstance(value, type) and not issubclass(value, BaseException):
@@ -40,7 +40,7 @@ def _check_methods(cls: type) -> None:
 
 
 def _is_function(value: Any) -> bool:
-    """True for a function, compiled or not: each call of it binds its arguments anew."""
+    """True for a function, compiled or not, whose every call binds its arguments anew."""
     return isinstance(value, types.FunctionType) or (callable(value) and hasattr(value, "__wrapped__"))
 
 
@@ -64,7 +64,7 @@ def _checked(function: Callable[..., Any], *, bound: bool = False) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Convert NumPy integers to int, also in tuples and lists: shapes and static fields need them."""
+    """Convert NumPy integers to int, also in tuples and lists, because shapes and static fields need int."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -79,7 +79,7 @@ def plain(value: Any) -> Any:
 def _argument_error(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, bound: bool
 ) -> ArgumentError | None:
-    """The error of arguments that do not fit the function's signature; None if they do."""
+    """The error for arguments that do not fit the function's signature; None if they fit."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)
@@ -101,6 +101,6 @@ def _argument_error(
         most = len(positional) - bound
         required = [name for name in free if signature.parameters[name].default is inspect.Parameter.empty]
         advice = ", ".join(f"{name}=..." for name in required or free) or "leave it out"
-        came, plural = len(args) - bound, "s" * (most != 1)
-        return ArgumentError(f"{title}: expected {most or 'no'} positional argument{plural}, got {came}; try {advice}")
+        count, plural = len(args) - bound, "s" * (most != 1)
+        return ArgumentError(f"{title}: expected {most or 'no'} positional argument{plural}, got {count}; try {advice}")
     return ArgumentError(f"{title}: {reason}; known: {', '.join(named)}")

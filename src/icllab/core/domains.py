@@ -1,4 +1,4 @@
-"""Domains of numbers: which values a parameter, a field or an axis may have, and the error for any other value."""
+"""Domains of numbers: the values that a parameter, a field or an axis may have, and the error for other values."""
 
 import math
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Domain:
         return f"{noun} {limits}".rstrip()
 
     def holds(self, values: Any) -> Any:
-        """Whether each of the real numbers ``values``, one or an array, belongs to the domain."""
+        """True for each of the real numbers ``values``, one or an array, that belongs to the domain."""
         inside = values == values if self.infinite else abs(values) < math.inf
         if self.kind is int:
             inside = inside & (values % 1 == 0)
@@ -72,13 +72,13 @@ class Domain:
         return expected(name, self.description, value, "; ".join(filter(None, (hint, self.hint))))
 
     def require(self, name: str, value: Any, hint: str = "") -> None:
-        """Raise unless ``value`` is a number of the domain; True, "3" and arrays are none, and 3.0 is no integer."""
+        """Raise unless ``value`` is a number of the domain; True, "3" and arrays are not, and 3.0 is not an integer."""
         kind = Integral if self.kind is int else Real
         if isinstance(value, bool) or not isinstance(value, kind) or not self.holds(_as_float(value)):
             raise self.refusal(name, value, hint)
 
     def require_scalar(self, name: str, value: Any) -> None:
-        """Raise unless ``value`` is a number of the domain or an array of shape () with one; a traced value passes."""
+        """Raise unless ``value`` is a number of the domain, an array of shape () with one, or traced."""
         import jax
         import numpy as np
         from jax.core import Tracer
@@ -104,13 +104,13 @@ class Domain:
         if isinstance(value, jax.Array) and not isinstance(value, Tracer):
             numbers = np.asarray(value)
             if numbers.ndim > axes:
-                hint = hint or "jax.vmap makes an ensemble of an array"
+                hint = hint or "use jax.vmap to make an ensemble from an array"
             elif np.all(self.holds(numbers)):
                 return
             raise self.refusal(name, numbers.tolist() if numbers.size < 8 else f"shape {numbers.shape}", hint)
 
     def read(self, name: str, value: object) -> "np.ndarray[Any, np.dtype[np.float64]]":
-        """Numbers of the domain, in any form that NumPy takes, as an array of float64.
+        """Read numbers of the domain, in any form that NumPy accepts, as an array of float64.
 
         Raises:
             InputError: A value is no real number or lies outside of the domain. The message names the parameter, the
@@ -121,7 +121,7 @@ class Domain:
         try:
             array = np.asarray(value)
         except ValueError:  # a ragged list
-            raise expected(name, f"{self.description}, or a rectangular array of such", value) from None
+            raise expected(name, f"{self.description}, or a rectangular array of these", value) from None
         if array.dtype.kind in "iuf":
             numbers = array.astype(np.float64)
         else:  # Python's large integers and fractions come as objects, and so does everything that is no number
@@ -140,7 +140,7 @@ def _digits(bound: float) -> str:
 
 
 def _as_float(value: object) -> float:
-    """A real number as a float; anything else (bool, complex, text, too large) as NaN, which lies in no domain."""
+    """A real number as a float; NaN, which lies in no domain, for anything else (bool, complex, text, too large)."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return math.nan
     try:

@@ -21,7 +21,7 @@ _SERIES = tuple((-1) ** k * (2 * math.pi) ** (2 * k + 1) / math.factorial(2 * k 
 def uniform_and_normal(
     rows: int, uniform: int, normal: int, *, dtype: jnp.dtype, key: PRNGKeyArray
 ) -> tuple[Float[Array, "row uniform"], Float[Array, "row normal"]]:
-    """Numbers uniform in [0, 1) and standard normal ones, so many in each row, all from one draw of bits.
+    """Draw ``uniform`` uniform and ``normal`` standard normal numbers per row, from one draw of bits.
 
     ``dtype`` is float32 or float64, and ``key`` one of any generator.
     """
@@ -52,7 +52,7 @@ def _cosine_and_sine(turn: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape
 
 
 def _sine(turn: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Sine of an angle of at most a quarter turn to either side."""
+    """Sine of an angle of at most a quarter turn in either direction."""
     square, total = turn * turn, jnp.full_like(turn, _SERIES[-1])
     for coefficient in reversed(_SERIES[:-1]):
         total = total * square + coefficient

@@ -1,4 +1,4 @@
-"""Errors of one line: what was expected, what came, what to try.
+"""Errors of one line: the requirement, the value that was given, and a hint.
 
 Every error of the library carries the exit status the command line ends with.
 """
@@ -34,17 +34,17 @@ class EnvironmentFault(IclError):
 
 
 class CellsMissing(IclError):
-    """Results that were asked for have not been computed yet (exit status 3)."""
+    """Requested results have not been computed yet (exit status 3)."""
 
     exit_status = 3
 
 
 class ResultWarning(UserWarning):
-    """A result is not what it seems: the sentence also stands in ``attrs["warnings"]`` of the result."""
+    """A result is not reliable as it stands; its ``attrs["warnings"]`` repeats the sentence."""
 
 
 def expected(name: str, requirement: str, value: object, hint: str = "") -> InputError:
-    """``name: expected <requirement>, got <value>; <hint>``, in one line whatever the ``repr`` of ``value`` is."""
+    """The error ``name: expected <requirement>, got <value>; <hint>``, in one line for any ``repr(value)``."""
     text = repr(value)
     if "\n" in text:
         text = " ".join(text.split())
@@ -53,7 +53,7 @@ def expected(name: str, requirement: str, value: object, hint: str = "") -> Inpu
 
 
 def install_command(extra: str) -> str:
-    """The shell command that installs an extra: into this environment, from the clone that the library runs from."""
+    """The shell command that installs an extra of this library into the running environment."""
     root = Path(__file__).parents[3]
     clone = f"{root}[{extra}]" if (root / "pyproject.toml").is_file() else f".[{extra}]"
     where = "" if clone.startswith(str(root)) else " in a clone of icl-lab"
@@ -61,25 +61,25 @@ def install_command(extra: str) -> str:
 
 
 def require_integer(name: str, value: Any, *, least: int = 1) -> None:
-    """Raise unless ``value`` is an int >= ``least``; 2.0, True and "3" are none."""
+    """Raise unless ``value`` is an int >= ``least``; 2.0, True and "3" are not."""
     from icllab.core.domains import Domain
 
     Domain(int, least=least).require(name, value)
 
 
 def require_instance(name: str, value: Any, kind: type, requirement: str) -> None:
-    """Raise unless ``value`` is an instance of ``kind``; a class itself is none."""
+    """Raise unless ``value`` is an instance of ``kind``; a class is not an instance of itself."""
     if not isinstance(value, kind):
         raise expected(name, requirement, kind_of(value))
 
 
 def kind_of(value: Any) -> str:
-    """Name of a value's type for an error message; a class is named by itself."""
+    """Name of a value's type for an error message; for a class, its own name."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def require_flag(name: str, value: Any) -> None:
-    """Raise unless ``value`` is True or False; "no" and 1 are neither."""
+    """Raise unless ``value`` is True or False; "no" and 1 are refused."""
     import numpy as np
 
     if not isinstance(value, bool | np.bool_):
@@ -93,14 +93,14 @@ def require_path(name: str, value: Any, hint: str = "") -> None:
 
 
 def require_key(value: Any) -> None:
-    """Raise unless ``value`` is one random key of JAX; a seed is none."""
+    """Raise unless ``value`` is one random key of JAX; a seed is refused."""
     import jax
 
     is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
     if not is_key or value.shape:
-        came = value if isinstance(value, int) else type(value).__name__
-        came = f"{value.dtype.name} of shape {value.shape}" if isinstance(value, jax.Array) else came
-        raise expected("key", "one random key of JAX", came, "jax.random.key(0) makes one of a seed")
+        actual = value if isinstance(value, int) else type(value).__name__
+        actual = f"{value.dtype.name} of shape {value.shape}" if isinstance(value, jax.Array) else actual
+        raise expected("key", "one random key of JAX", actual, "jax.random.key(0) makes one from a seed")
 
 
 def require_known(kind: str, name: str, names: Iterable[str], hint: str = "") -> None:

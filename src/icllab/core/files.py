@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, and the operating system's refusals in one line."""
+"""Files that are whole or absent: atomic writes, and errors of the operating system in one line."""
 
 import contextlib
 import importlib.util
@@ -13,21 +13,23 @@ from icllab.core.errors import EnvironmentFault, InputError
 
 
 class DamagedFile(EnvironmentFault):
-    """A stored file is not what was written (exit status 4)."""
+    """A stored file is damaged: its bytes are not the bytes that were written (exit status 4)."""
 
 
 @contextlib.contextmanager
 def disk_faults(doing: str, status: str = "every finished cell is kept") -> Iterator[None]:
-    """Turn the operating system's refusal into one line that says what still stands."""
+    """Re-raise an OSError as a one-line EnvironmentFault that says what was kept."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise EnvironmentFault(f"{doing}: {reason}; {status}, mend the directory and run again to go on") from error
+        raise EnvironmentFault(
+            f"{doing}: {reason}; {status}, repair the directory and run again to continue"
+        ) from error
 
 
 def write_atomically(path: Path, content: bytes, status: str = "every finished cell is kept") -> None:
-    """Write ``content`` so that ``path`` holds either all of it or what it held before."""
+    """Write ``content`` so that ``path`` holds either all of it or its previous content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.partial")
     with disk_faults(f"cannot write {path}", status):
         try:
@@ -47,7 +49,7 @@ def write_atomically(path: Path, content: bytes, status: str = "every finished c
 
 
 def source_text(path: Path) -> str:
-    """The text of a Python file as Python reads it: by its byte-order mark or declared encoding, lines ended by \\n."""
+    r"""Decode a Python file by its byte-order mark or declared encoding, with lines ended by \\n."""
     try:
         return importlib.util.decode_source(path.read_bytes())
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
@@ -55,7 +57,7 @@ def source_text(path: Path) -> str:
 
 
 def parse_json(text: str | bytes, name: str = "text") -> Any:
-    """Parse JSON in which no object has a key twice: programs differ in which of the two values they take.
+    """Parse JSON; raise if an object repeats a key, because programs differ in which of the two values they take.
 
     Raises:
         InputError: The text is not JSON, nests too deeply, or repeats a key, which the message names.
@@ -98,7 +100,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str:
-    """``alpha is 2 there and 4 here``, for every entry that differs."""
+    """List every entry that differs, as ``alpha is 2 there and 4 here``."""
     parts = []
     for name in sorted({*old, *new}):
         old_value, new_value = old.get(name), new.get(name)

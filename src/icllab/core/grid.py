@@ -1,4 +1,4 @@
-"""A grid of coordinates: static axes (shapes) are looped, traced axes (numbers) are batched.
+"""A grid of coordinates: loops over static axes (shapes), batches over traced axes (numbers).
 
 A *cell* is one combination of static coordinates, and one block of seeds where these are cut into blocks. What is
 random in a cell depends on its static coordinates and the seed alone, never on the block or on the order in which cells
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Value: TypeAlias = int | float | str
 Coordinates: TypeAlias = dict[str, Value]
 Named: TypeAlias = tuple[tuple[str, ...], Any]
-"""An array and its axes."""
+"""Axes and array."""
 
 
 def canonical(value: Any) -> Value:
-    """One spelling per number: ``1.0`` and NumPy's ``1`` are the coordinate ``1``."""
+    """One spelling per number: ``1.0`` and NumPy's ``1`` become the coordinate ``1``."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -33,13 +33,13 @@ def canonical(value: Any) -> Value:
 
 
 def spelled(coordinates: Mapping[str, Any]) -> str:
-    """``dim=40, tau=1.5``."""
+    """Coordinates as text, such as ``dim=40, tau=1.5``."""
     texts = {name: f"{v:g}" if isinstance(v, float) else str(v) for name, v in coordinates.items()}
     return ", ".join(f"{name}={value}" for name, value in texts.items())
 
 
 def stable_hash(coordinates: Mapping[str, Any]) -> int:
-    """32 bits that depend on names and values only: not on order, process, platform or version."""
+    """Hash of 32 bits that depends on names and values only: not on order, process, platform or version."""
     text = json.dumps({k: canonical(v) for k, v in coordinates.items()}, sort_keys=True)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -59,7 +59,7 @@ def cell_key(key: "jax.Array", coordinates: Mapping[str, Any]) -> "jax.Array":
 
 @dataclass(frozen=True)
 class Seeds:
-    """Independent repetitions from ``first`` on, ``count`` of them, of which ``block`` at a time are a cell.
+    """``count`` independent repetitions, numbered from ``first``; a cell holds ``block`` of them.
 
     None: from 0 on; in a claim's size, from the first on that no smaller size has.
     """
@@ -83,7 +83,7 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Grid:
-    """Axis name -> values; one cell per combination of ``static``, all of ``traced`` inside each.
+    """Axis names and values: one cell per combination of ``static`` values, with all ``traced`` values inside.
 
     With ``block``, a cell holds the seeds from ``block * i`` to ``block * (i + 1) - 1`` for one i, its ``block``.
     """
@@ -103,7 +103,7 @@ class Grid:
             object.__setattr__(self, part, axes)
 
     def cells(self) -> Iterator[Coordinates]:
-        """Every combination of the static axes, the last axis running fastest, then every block of seeds."""
+        """Every combination of the static axes, with the last axis fastest, and for each every block of seeds."""
         blocks = [{}] if self.block is None else [{BLOCK: i} for i in sorted({self._block(s) for s in self._seeds})]
         for values in itertools.product(*self.static.values()):
             for block in blocks:
@@ -117,7 +117,7 @@ class Grid:
         return {name: seeds if name == "seed" else values for name, values in self.traced.items()}
 
     def shape(self, cell: Coordinates) -> tuple[Value, ...]:
-        """The coordinates of a cell along axes of whole numbers or names, which set shapes and so compiled programs."""
+        """Coordinates of a cell along axes of integers or names; they set shapes and so compiled programs."""
         return tuple(
             cell[axis] for axis, values in self.static.items() if not any(isinstance(v, float) for v in values)
         )
@@ -134,7 +134,7 @@ class Grid:
 
 
 def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[Any]) -> "dict[str, Named]":
-    """Results of ``function`` at every combination of the axes' values, stacked; one call after the other.
+    """Stack the results of ``function`` at every combination of the axes' values, one call after the other.
 
     ``tabulated(f, seed=(0, 1), rate=(0.1,))`` calls ``f(seed=0, rate=0.1)``, ``f(seed=1, rate=0.1)``. An answer is
     ``{quantity: number}`` or ``{quantity: (axes, array)}``; the result has the axes of the call before its own, as a
@@ -143,7 +143,7 @@ def tabulated(function: "Callable[..., Mapping[str, Any]]", /, **axes: Iterable[
     import numpy as np
 
     values = {name: tuple(points) for name, points in axes.items()}
-    rows = [function(**dict(zip(values, at, strict=True))) for at in itertools.product(*values.values())]
+    rows = [function(**dict(zip(values, point, strict=True))) for point in itertools.product(*values.values())]
     shape = tuple(map(len, values.values()))
     columns: dict[str, Named] = {}
     for name, first in rows[0].items():

@@ -1,4 +1,4 @@
-r"""Kernels of a regression: functions of two inputs, some of which are not positive semi-definite.
+"""Kernels for regression: functions of two inputs, not all of them positive semi-definite.
 
 A kernel is symmetric and positive semi-definite: only then is there a space of functions whose gradient descent it
 describes, and a Gaussian distribution whose covariance it is. Attention does not require this. So other
@@ -52,7 +52,7 @@ def arc_cosine(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array,
 
 
 def require_kernel(name: str, kernel: object, *, symmetric: bool = False, function: bool = True) -> None:
-    """Raise unless ``kernel`` is a name (if ``symmetric``, not the softmax) or, if ``function``, a function."""
+    """Raise unless ``kernel`` is a name (not the softmax if ``symmetric``) or, if ``function``, a function."""
     if function and callable(kernel):
         return
     names = tuple(ELEMENTWISE) if symmetric else NAMES
@@ -64,7 +64,7 @@ def require_kernel(name: str, kernel: object, *, symmetric: bool = False, functi
 def gram(
     kernel: Kernel, temperature: Float[Array, ""], inputs: Float[Array, "position dim"]
 ) -> Float[Array, "position position"]:
-    r"""The kernel of all pairs; row and column are first and second argument.
+    r"""The kernel of all pairs; rows are the first argument, columns the second.
 
     .. math:: K_{ij} = K(x_i/\sqrt T,\; x_j/\sqrt T), \qquad K(u, v) = u^\top v, \quad \mathrm{relu}(u^\top v), \quad
               \exp(u^\top v), \quad \text{or any function}
@@ -80,7 +80,7 @@ def gram(
 
 
 def features_of(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
-    """U with U U' = K by Cholesky's algorithm; row i depends on the first inputs up to i alone.
+    """U with U U' = K by Cholesky's algorithm; row i depends only on the inputs up to i.
 
     A pivot that is rounding, or negative, leaves a column of zeros: that input has no new feature.
     """
@@ -98,7 +98,7 @@ def features_of(matrix: Float[Array, "position position"]) -> Float[Array, "posi
 
 
 def repaired(matrix: Float[Array, "position position"]) -> Float[Array, "position position"]:
-    r"""The matrix absolute value of a symmetric matrix: its negative eigenvalues with the other sign.
+    r"""The matrix absolute value of a symmetric matrix, which flips the sign of negative eigenvalues.
 
     .. math:: |K| = U|\Lambda|U^\top = (K^2)^{1/2}, \qquad K = U\Lambda U^\top
 
@@ -112,7 +112,7 @@ def repaired(matrix: Float[Array, "position position"]) -> Float[Array, "positio
 
 
 def kernel_warnings(kernel: Kernel) -> tuple[str, ...]:
-    """Caveats of a function as a kernel; none for the linear and the exponential kernel."""
+    """Caveats of using a function as a kernel; none for the linear and the exponential kernel."""
     if kernel == "relu":
         return (
             "relu(<u, v>) is not positive semi-definite: there is no Gaussian distribution with this covariance and no "

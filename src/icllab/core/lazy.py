@@ -1,4 +1,4 @@
-"""Names that import their module when first used, so that ``import icllab`` costs nothing."""
+"""Lazy names that import their module when first used, so that ``import icllab`` is fast."""
 
 import ast
 import importlib
@@ -16,7 +16,7 @@ _public: dict[str, set[str]] = {}  # module -> public names; the empty set stand
 
 
 class _Package(types.ModuleType):
-    """A package that has the calls of public functions checked, in each of its modules once this is imported."""
+    """A package whose public functions have checked calls; each module is wrapped after its import."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, types.ModuleType) and value.__name__ == f"{self.__name__}.{name}":
@@ -37,7 +37,7 @@ def _check_calls(module: types.ModuleType) -> None:
 
 
 def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__, __dir__`` of the package with this ``__name__``, whose ``__all__`` is its public face.
+    """``__getattr__`` and ``__dir__`` for the package of this ``__name__``; ``__all__`` lists its public names.
 
     Calls of public functions and classes are checked: see :mod:`icllab.core.calls`.
 

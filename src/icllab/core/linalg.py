@@ -1,4 +1,4 @@
-r"""Iterative linear algebra that reports whether it got there."""
+"""Iterative linear algebra that reports convergence."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -48,7 +48,7 @@ def conjugate_gradient(
     tolerance: float | Float[Array, ""],
     iterations: int | Int[Array, ""],
 ) -> IterativeSolution:
-    r"""Preconditioned conjugate gradients for :math:`A x = b`, with :math:`A` symmetric and positive (semi)definite.
+    r"""Preconditioned conjugate gradients for :math:`A x = b`, with a symmetric, positive (semi)definite :math:`A`.
 
     One ``lax.while_loop``: nothing returns to the host between steps. When the recursion believes that
     :math:`|r| \le \mathrm{tol}\,|b|`, the residual is recomputed with ``exact``; if it is still too large the

@@ -1,4 +1,4 @@
-"""Progress of what lasts, for whoever looks: a line that rewrites itself on a terminal's stderr or in a notebook.
+"""Progress of long computations, as one line that rewrites itself on a terminal's stderr or in a notebook.
 
 A function that may last opens a display (:func:`shown`) and the loops inside of it report to that: a stage
 (:func:`stage`), and how far it is (:func:`advance`, :func:`move_to`). Without a display a report costs nothing. There
@@ -34,7 +34,7 @@ ANNOUNCED = 20.0  # seconds of a stage that is announced where nobody looks
 
 
 class _State(threading.local):
-    """Display of a thread, and the finished parts of its result."""
+    """Display of a thread, and the finished parts of the thread's result."""
 
     display: "Display | None" = None
     hidden = False
@@ -47,7 +47,7 @@ _state = _State()
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a diagnostic; its message says in a line how far it was.
+    """Ctrl-C in a diagnostic; its one-line message says how far the computation was.
 
     Attributes:
         finished: Parts of the result that were complete, such as the estimates of some steps.
@@ -58,12 +58,12 @@ class Interrupted(KeyboardInterrupt):
         self.finished = finished
 
     def _render_traceback_(self) -> list[str]:
-        """The lines that a notebook shows."""
+        """Lines of the traceback in a notebook."""
         return [str(self)]
 
 
 class Display:
-    """One line: a bar, how much of it is done, the time left, and the number that is being computed."""
+    """One line with a bar, the finished fraction, the time left, and the number being computed."""
 
     def __init__(self, title: str, write: Callable[[str, bool], None], *, delay: float, interval: float) -> None:
         self.title, self.label, self._write, self._interval = title, title, write, interval
@@ -72,7 +72,7 @@ class Display:
         self.begin("", None, "", 0)
 
     def begin(self, label: str, total: int | None, unit: str, done: int) -> None:
-        """Begin a stage of ``total`` units, of which some may be done; None: nobody knows how many."""
+        """Start a stage of ``total`` units, ``done`` of them finished; None: the total is unknown."""
         parts = [f"{name} {i + 1} of {count}" if count > 1 else name for name, i, count in _state.parts]
         self.label = ", ".join(filter(None, [self.title, *parts, label]))
         self.total, self.unit, self.done, self.text, self.left = total, unit, done, "", None
@@ -80,24 +80,24 @@ class Display:
         self._look()
 
     def move_to(self, done: int, text: str, left: float | None = None) -> None:
-        """Look again, after ``done`` units in all."""
+        """Update the line after ``done`` units in all."""
         if done == self._first:
             self._start = time.monotonic()  # what comes before the first unit, such as compilation, is no pace
         self.done, self.text, self.left = done, text or self.text, left
         self._look()
 
     def end(self, complete: bool) -> None:
-        """The last look, which stays, if there was one before."""
+        """Write the final line, if a line was written before."""
         if self._written:
             self.done, self._start = self.total if complete and self.total else self.done, self._opened
             self._write(self.line(), True)
 
     def position(self) -> str:
-        """Label of the stage, with the units that are done."""
+        """Label of the stage, and the number of finished units."""
         return f"{self.label}, {self.done} of {self.total} {self.unit}" if self.total else self.label
 
     def line(self) -> str:
-        """What is seen."""
+        """Text of the line."""
         seconds = time.monotonic() - self._start
         counts = [f"{self.done} {self.unit}".strip()] if self.done else []
         bar, left = "", ""
@@ -119,7 +119,7 @@ class Display:
 
 
 class Announcement(Display):
-    """One line for each kind of stage that will take more than twenty seconds, and nothing else."""
+    """One line for each kind of stage that takes more than twenty seconds, and nothing else."""
 
     def __init__(self, title: str) -> None:
         self.announced: set[str] = set()
@@ -127,13 +127,13 @@ class Announcement(Display):
         super().__init__(title, _plain_line, delay=0.0, interval=0.0)
 
     def begin(self, label: str, total: int | None, unit: str, done: int) -> None:
-        """Start a stage, of the same kind in every part."""
+        """Start a stage; the stages of all parts count as one kind."""
         self.kind = ", ".join([*(name for name, _, _ in _state.parts), label])
         self.repeats = math.prod(count for _, _, count in _state.parts)
         super().begin(label, total, unit, done)
 
     def end(self, complete: bool) -> None:
-        """Do nothing: an announcement comes before the end."""
+        """Do nothing, because an announcement is written before the end."""
 
     def _look(self) -> None:
         if self.kind in self.announced or not self.total or self.done <= self._first:
@@ -151,7 +151,7 @@ class Announcement(Display):
 
 @contextlib.contextmanager
 def shown(title: str, visible: bool | None = None) -> Iterator[None]:
-    """Open a display while a function runs; None: if stderr is a terminal or a notebook.
+    """Open a display while a function runs; None: only if stderr is a terminal or a notebook.
 
     Where one is open, what runs inside reports to that. False hides all progress inside.
 
@@ -185,7 +185,7 @@ def shown(title: str, visible: bool | None = None) -> Iterator[None]:
 
 
 def shows(title: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Decorate a function with an argument ``progress`` with the display that this asks for."""
+    """Decorate a function that has an argument ``progress`` with the display that the argument requests."""
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         @functools.wraps(function)
@@ -219,7 +219,7 @@ def _interruptible(title: str) -> Iterator[None]:
 
 
 def keep(part: Any) -> None:
-    """Keep a finished part of the result of the outermost diagnostic, for who interrupts it."""
+    """Keep a finished part of the outermost diagnostic's result, in case the user interrupts it."""
     if _state.depth:
         _state.finished = (*_state.finished, part)
 
@@ -234,7 +234,7 @@ def in_stretches(
     text: Callable[[Carry], str] | None = None,
     check: Callable[[Carry], None] | None = None,
 ) -> Carry:
-    """Run the turns 0 to ``last`` of a compiled loop, in stretches of about a quarter of a second.
+    """Run the iterations 0 to ``last`` of a compiled loop, in stretches of about a quarter of a second.
 
     Args:
         advance: ``(carry, first, end) -> carry`` after the turns from ``first`` to ``end``, one program for all
@@ -266,14 +266,14 @@ def in_stretches(
 
 
 def stage(label: str, total: int | None = None, unit: str = "", *, done: int = 0) -> None:
-    """Begin a stage of what is shown, if it is."""
+    """Start a stage of the progress display, if there is one."""
     if _state.display is not None:
         _state.display.begin(label, total, unit, done)
 
 
 @contextlib.contextmanager
 def part(label: str, number: int = 0, count: int = 1) -> Iterator[None]:
-    """Name the part of a computation that the stages inside belong to, number ``number`` of ``count``."""
+    """Name part ``number`` of ``count`` of a computation; stages inside the block belong to it."""
     before = _state.parts
     _state.parts = (*before, (label, number, count))
     try:
@@ -283,19 +283,19 @@ def part(label: str, number: int = 0, count: int = 1) -> Iterator[None]:
 
 
 def move_to(done: int, text: str = "", *, left: float | None = None) -> None:
-    """So many units of the stage are done; ``left``: seconds, if the caller knows better than the pace so far."""
+    """Set the finished units of the stage; ``left``: seconds, if the caller has a better estimate than the pace."""
     if _state.display is not None:
         _state.display.move_to(done, text, left)
 
 
 def advance(count: int = 1, text: str = "") -> None:
-    """So many more units of the stage are done."""
+    """Add ``count`` finished units to the stage."""
     if _state.display is not None:
         _state.display.move_to(_state.display.done + count, text)
 
 
 def spelled(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """A duration as text, such as ``2 min 05 s``."""
     if not math.isfinite(seconds):
         return ""
     minutes, seconds = divmod(round(seconds), 60)
@@ -304,13 +304,13 @@ def spelled(seconds: float) -> str:
 
 
 def _in_notebook() -> bool:
-    """Whether IPython runs in a kernel."""
+    """True if IPython runs in a kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
 
 
 def _on_terminal() -> bool:
-    """Whether there is a stderr, and it is a terminal."""
+    """True if stderr exists and is a terminal."""
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
@@ -325,7 +325,7 @@ def _plain_line(line: str, last: bool) -> None:
 
 
 def _notebook_line() -> Callable[[str, bool], None]:
-    """A line of a notebook that is written again in its place: nothing but IPython is needed."""
+    """A writer that replaces its line in the notebook's output; it needs only IPython."""
     from IPython.display import display  # of the kernel that runs this
 
     handle = None

@@ -1,4 +1,4 @@
-"""A prompt is a value: what a predictor may look at, and what it is asked.
+"""Prompts as values: the data that a predictor may use, and the query that it answers.
 
 Shapes are written for one prompt; callers ``vmap``. A prompt of ``length`` examples has
 ``length + 1`` positions: at position ``i`` (from 0) a causal predictor has seen ``i`` complete
@@ -32,7 +32,7 @@ class Prompt(eqx.Module):
         self._require_arrays()
 
     def _require_arrays(self) -> None:
-        """Raise for a tensor of PyTorch."""
+        """Raise for PyTorch tensors."""
         for name, value in vars(self).items():
             if hasattr(value, "detach"):
                 hint = f"jnp.asarray({name}.numpy(force=True)) makes one"
@@ -50,21 +50,21 @@ class Prompt(eqx.Module):
 
     @property
     def scored(self) -> Bool[Array, "*prompt position"] | None:
-        """Which predictions have a target; None: all. Of stacked prompts too."""
+        """Mask of the predictions that have a target, also for stacked prompts; None: all have one."""
         return None
 
     @property
     def stack_axes(self) -> int:
-        """Number of leading axes of stacked prompts; 0 for one prompt, and for a kind of prompt that does not know."""
+        """Number of leading axes of stacked prompts; 0 for one prompt, and for prompt classes that cannot tell."""
         return 0
 
     @abc.abstractmethod
     def replaced_after(self, position: int, replacement: "Prompt") -> "Prompt":
-        """Everything a prediction at ``position`` may not depend on, taken from ``replacement``."""
+        """Replace everything on which a prediction at ``position`` may not depend by that part of ``replacement``."""
 
     @abc.abstractmethod
     def alone(self, position: int, *, size: int = 1) -> "Prompt":
-        """The same query with less before it: the ``size`` positions that end at ``position``, as a prompt.
+        """The prompt of the ``size`` positions that end at ``position``: the same query with a shorter context.
 
         Its last prediction answers what was asked at ``position``. With ``size=1`` the query stands without
         any context, with ``size=position + 1`` nothing is lost but what comes later.
@@ -79,25 +79,25 @@ class Prompt(eqx.Module):
 
 
 def scored_positions(prompt: Any) -> Bool[Array, "*prompt position"] | None:
-    """``prompt.scored``; None for a prompt of a user's that knows no mask."""
+    """``prompt.scored``, or None for a user's prompt without a mask."""
     return getattr(prompt, "scored", None)
 
 
 def require_padding(mask: Any, shape: tuple[int, ...]) -> None:
-    """Raise unless a mask, where its values are known, has this shape and is True up to the padding on the right."""
+    """Raise unless a mask has this shape and, if not traced, is True up to the padding on the right."""
     if not hasattr(mask, "dtype") or mask.dtype != bool or np.shape(mask) != shape:
-        came = f"{mask.dtype} of shape {np.shape(mask)}" if hasattr(mask, "dtype") else mask
-        raise expected("mask", f"True or False for each entry, shape {shape}", came)
+        actual = f"{mask.dtype} of shape {np.shape(mask)}" if hasattr(mask, "dtype") else mask
+        raise expected("mask", f"True or False for each entry, shape {shape}", actual)
     if isinstance(mask, Tracer):
         return
     values = np.asarray(mask)
     if not values[..., 0].all() or (values[..., 1:] & ~values[..., :-1]).any():
-        hint = "move what is real to the left, or give from_ragged the sequences without padding"
-        raise expected("mask", "True for what is real, then False for padding on the right", "another order", hint)
+        hint = "move real entries to the left, or give from_ragged the sequences without padding"
+        raise expected("mask", "True for real entries, then False for padding on the right", "another order", hint)
 
 
 def _exchanged(mask: Any, position: int, other: Any, index: Array) -> Any:
-    """The mask where entries after ``position`` are those of another prompt; none of them where it is padding."""
+    """The mask after entries beyond ``position`` were replaced; padding at ``position`` masks all of them."""
     if mask is None and other is None:
         return None
     mask, other = (jnp.ones(index.shape, bool) if part is None else part for part in (mask, other))
@@ -105,7 +105,7 @@ def _exchanged(mask: Any, position: int, other: Any, index: Array) -> Any:
 
 
 def _ragged(rows: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Rows of different lengths with zeros on the right, and which entries are real."""
+    """Pad rows of different lengths with zeros on the right; return them with masks of their real entries."""
     lengths = np.array([len(row) for row in rows])
     size = lengths.max()
     padded = [np.concatenate([row, np.zeros((size - len(row), *row.shape[1:]), row.dtype)]) for row in rows]
@@ -113,7 +113,7 @@ def _ragged(rows: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 class RegressionPrompt(Prompt):
-    r"""Examples :math:`(x_i, y_i)`; the target of the last position is what the query asks for.
+    """Examples :math:`(x_i, y_i)`; the query asks for the target of the last position.
 
     Attributes:
         x: Inputs.
@@ -162,16 +162,16 @@ class RegressionPrompt(Prompt):
             raise expected("y", f"one target for each input, of shape {inputs[:-1]}", targets)
         for name, values in (("x", self.x), ("y", self.y)):
             if isinstance(values, jax.Array | np.ndarray) and not jnp.issubdtype(values.dtype, jnp.inexact):
-                raise expected(name, "floating-point numbers", values.dtype.name, "jnp.asarray(values, float) has them")
+                raise expected(name, "floating-point numbers", values.dtype.name, "jnp.asarray(values, float) converts")
 
     @property
     def positions(self) -> int:
-        """One per example, the query included."""
+        """Number of positions: one per example, including the query."""
         return self.y.shape[-1]
 
     @property
     def stack_axes(self) -> int:
-        """Axes before that of the positions."""
+        """Number of axes before the axis of positions."""
         return len(self.y.shape) - 1
 
     @property
@@ -180,7 +180,7 @@ class RegressionPrompt(Prompt):
         return self.x.shape[-1]
 
     def replaced_after(self, position: int, replacement: "RegressionPrompt") -> "RegressionPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The query ``x[position]`` stays; its own target and all later examples change."""
+        """Replace the target at ``position`` and all later examples; the query ``x[position]`` stays."""
         i = jnp.arange(self.positions)
         return type(self)(
             x=jnp.where((i <= position)[:, None], self.x, replacement.x),
@@ -195,7 +195,7 @@ class RegressionPrompt(Prompt):
 
 
 class TokenPrompt(Prompt):
-    """A sequence of token ids; the prediction at position ``i`` is of token ``i + 1``.
+    """A sequence of token ids; position ``i`` predicts token ``i + 1``.
 
     Attributes:
         tokens: The ids.
@@ -227,21 +227,21 @@ class TokenPrompt(Prompt):
 
     @property
     def scored(self) -> Bool[Array, "*prompt position"] | None:
-        """Which tokens that follow one are real."""
+        """Mask of the real tokens after the first."""
         return None if self.mask is None else self.mask[..., 1:]
 
     @property
     def positions(self) -> int:
-        """One per token that has a successor."""
+        """Number of positions: one per token that has a successor."""
         return self.tokens.shape[-1] - 1
 
     @property
     def stack_axes(self) -> int:
-        """Axes before that of the tokens."""
+        """Number of axes before the axis of tokens."""
         return len(self.tokens.shape) - 1
 
     def replaced_after(self, position: int, replacement: "TokenPrompt") -> "TokenPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Tokens up to and including ``position`` stay."""
+        """Replace all tokens after ``position``."""
         i = jnp.arange(self.tokens.shape[-1])
         return type(self)(
             tokens=jnp.where(i <= position, self.tokens, replacement.tokens),
@@ -278,22 +278,22 @@ class ItemLabelPrompt(Prompt):
 
     @property
     def positions(self) -> int:
-        """One per item, the query included."""
+        """Number of positions: one per item, including the query."""
         return self.labels.shape[-1]
 
     @property
     def stack_axes(self) -> int:
-        """Axes before that of the items."""
+        """Number of axes before the axis of items."""
         return len(self.labels.shape) - 1
 
     @property
     def pairs(self) -> int:
-        """N, the pairs of the context."""
+        """N, the number of pairs in the context."""
         return self.positions - 1
 
     @property
     def matches(self) -> Bool[Array, "*prompt pair"]:
-        """Which label tokens of the context show the target; of stacked prompts too."""
+        """Mask of the context's label tokens that show the target, also for stacked prompts."""
         return self.labels[..., :-1] == self.labels[..., -1:]
 
     def content(self) -> Float[Array, "token dim"]:
@@ -302,15 +302,15 @@ class ItemLabelPrompt(Prompt):
         return jnp.concatenate([pairs.reshape(-1, self.items.shape[1]), self.items[-1:]])
 
     def tokens(self) -> Float[Array, "token feature"]:
-        """Place and content of every token, side by side; a token whose place is traced and none of P is NaN."""
+        """Position and content of every token, side by side; NaN if a traced position is not one of the P positions."""
         content = self.content()
         positions = self.shift + jnp.arange(len(content))
-        valid = in_vocabulary("shift", positions, self.position_dim, "give more places, position_dim=")
+        valid = in_vocabulary("shift", positions, self.position_dim, "give more positions, position_dim=")
         places = jax.nn.one_hot(positions, self.position_dim, dtype=content.dtype)
         return jnp.concatenate([jnp.where(valid[:, None], places, jnp.nan), content], axis=1)
 
     def replaced_after(self, position: int, replacement: "ItemLabelPrompt") -> "ItemLabelPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The items up to ``position`` stay, and the labels of those before it."""
+        """Replace the items after ``position``, and the labels from ``position`` on."""
         i = jnp.arange(self.positions)
         return type(self)(
             items=jnp.where((i <= position)[:, None], self.items, replacement.items),

@@ -1,4 +1,4 @@
-"""The three contracts: a task asks, a predictor answers, a model answers and can be looked into.
+"""The three contracts: a task asks, a predictor answers, and a model answers and shows its activations.
 
 Any task composes with any predictor and any diagnostic because these are all they know of each
 other. A plain function ``predictor(prompt) -> prediction`` is a predictor too.
@@ -44,15 +44,15 @@ class AbstractTask(eqx.Module):
 
     @abc.abstractmethod
     def loss(self, prediction: Array, prompt: Any) -> Float[Array, " position"]:
-        """The loss at every position the predictor answered (all of them, or the last)."""
+        """The loss at every position that the predictor answers (all positions, or the last)."""
 
     def at_step(self, step: Int[Array, ""]) -> "AbstractTask":
-        """The task from which ``fit`` draws the prompts of a step; another for a curriculum."""
+        """The task from which ``fit`` draws the prompts of a step; a curriculum changes it with the step."""
         del step
         return self
 
     def require_prompts(self, prompts: Any) -> None:
-        """Raise if the task cannot judge prompts, stacked on a leading axis, whose values are known."""
+        """Raise if the task cannot judge these prompts, which are stacked on a leading axis and not traced."""
         del prompts
 
 
@@ -74,20 +74,20 @@ def require_randomness(task: Any, count: int | None = None) -> None:
     except Exception:  # prompts have the axis, or the task is wrong in a way that its first use tells
         return
     hint = "draw from the key in sample, or declare deterministic = True"
-    raise expected("task", "prompts that depend on the key", f"the same of {kind_of(task)} for every key", hint)
+    raise expected("task", "prompts that depend on the key", f"the same prompt of {kind_of(task)} for every key", hint)
 
 
 def position_losses(task: Any, prediction: Array, prompt: Any) -> Float[Array, " position"]:
-    """``task.loss``, which must be one number for each position of the prediction: fewer would be broadcast."""
+    """``task.loss``; raise unless it has one number for each position of the prediction, to prevent broadcasting."""
     losses = task.loss(prediction, prompt)
     if jax.numpy.shape(losses) != prediction.shape[:1]:
-        came = list(jax.numpy.shape(losses))
-        raise expected("task.loss", f"one number for each of {prediction.shape[0]} positions", came)
+        actual = list(jax.numpy.shape(losses))
+        raise expected("task.loss", f"one number for each of {prediction.shape[0]} positions", actual)
     return losses
 
 
 def require_prompts(task: Any, prompts: Any) -> None:
-    """Raise if a task that knows its prompts cannot judge these, which are stacked."""
+    """Raise if a task that can check prompts cannot judge these stacked prompts."""
     if hasattr(task, "require_prompts"):
         task.require_prompts(prompts)
 
@@ -97,12 +97,12 @@ def _samples_and_judges(value: Any) -> bool:
 
 
 def is_task(value: Any) -> bool:
-    """Whether ``value`` has methods ``sample`` and ``loss``, and is no network, which is called itself."""
+    """True if ``value`` has methods ``sample`` and ``loss`` and is not itself callable, as a network is."""
     return _samples_and_judges(value) and not callable(value)
 
 
 def require_task(task: Any, name: str = "task") -> None:
-    """Raise unless ``task`` is an object with methods ``sample`` and ``loss``; ``name`` is the argument's."""
+    """Raise unless ``task`` has methods ``sample`` and ``loss``; ``name`` is the argument's name."""
     if not _samples_and_judges(task):
         raise expected(name, "a task, with methods sample and loss", kind_of(task))
 
@@ -129,18 +129,18 @@ class AbstractPredictor(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, prompt: Any) -> Array:
-        """The prediction, leading axis ``position``."""
+        """The prediction, with leading axis ``position``."""
 
 
 def _of_one_prompt(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that answers one prompt, and refuses stacked prompts and prompts of another kind in one line."""
+    """Wrap a method that answers one prompt, so that other prompts raise an error of one line."""
 
     @functools.wraps(method)
     def answered(self: Any, prompt: Any, *arguments: Any, **options: Any) -> Any:
         if getattr(prompt, "stack_axes", 0) > 0 and not declared(self, "batched"):
             sizes = jax.tree.leaves(prompt)[0].shape[: prompt.stack_axes]
-            came = f"{kind_of(prompt)} stacked to {sizes}"
-            raise expected("prompt", "one prompt", came, "jax.vmap(predictor)(prompts) answers each")
+            actual = f"{kind_of(prompt)} stacked to {sizes}"
+            raise expected("prompt", "one prompt", actual, "jax.vmap(predictor)(prompts) answers each")
         try:
             return method(self, prompt, *arguments, **options)
         except AttributeError as error:
@@ -153,7 +153,7 @@ def _of_one_prompt(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Trace(eqx.Module):
-    """A prediction and the named activations it went through, in the order they were computed."""
+    """A prediction and the named activations on the way to it, in the order of computation."""
 
     prediction: Array
     activations: dict[str, Array]
@@ -168,24 +168,24 @@ class Trace(eqx.Module):
 
 
 class AbstractModel(AbstractPredictor):
-    """A predictor with an inside. ``model(prompt)`` is ``model.trace(prompt).prediction``."""
+    """A predictor whose activations can be read. ``model(prompt)`` is ``model.trace(prompt).prediction``."""
 
     @abc.abstractmethod
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
-        """Run on ``prompt``; ``edit(name, value)`` may replace every named activation on its way."""
+        """Run on ``prompt``; ``edit(name, value)`` may replace each named activation."""
 
     def __call__(self, prompt: Any) -> Array:
-        """The prediction of an unedited run."""
+        """The prediction without edits."""
         return self.trace(prompt).prediction
 
 
 def declared(predictor: Predictor, attribute: Literal["positions", "traceable", "differentiable", "batched"]) -> Any:
-    """Value of a predictor's declaration; a plain function has the defaults."""
+    """Value that a predictor declares; a plain function has the defaults."""
     return getattr(predictor, attribute, getattr(AbstractPredictor, attribute))
 
 
 def answer_single(predictor: Predictor, prompt: Any) -> Any:
-    """Answer of any predictor to one prompt; one that is ``batched`` gets a stack of one."""
+    """Answer of any predictor to one prompt; a ``batched`` predictor gets a stack of one."""
     if not declared(predictor, "batched"):
         return predictor(prompt)
     return predictor(jax.tree.map(lambda leaf: leaf[None], prompt))[0]

@@ -1,4 +1,4 @@
-"""Warnings of results, issued as Python warnings too: each once, where a user calls.
+"""Warnings of results, also issued as Python warnings: each once, at the line of the user's call.
 
 A result carries sentences about itself, in ``attrs["warnings"]`` of a Dataset. A function with :func:`warns` issues
 them when it returns to its user. A diagnostic that is called by another one, or inside of a claim, issues none: the
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class _State(threading.local):
-    """Depth of nested results; title and issued warnings of the outermost one."""
+    """Depth of nested results, and the title and issued warnings of the outermost result."""
 
     depth = 0
     title = ""
@@ -34,7 +34,7 @@ _state = _State()
 
 @contextlib.contextmanager
 def collected() -> Iterator[None]:
-    """Issue no warnings of results inside: the results carry them."""
+    """Issue no warnings inside the block; the results carry them."""
     _state.depth += 1
     try:
         yield
@@ -45,7 +45,7 @@ def collected() -> Iterator[None]:
 def warns(
     title: str, number: str = "estimate", error: str = "mcse"
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Decorate a function whose result has warnings, so that they are issued with the number that they are about.
+    """Decorate a function to issue the warnings of its result, together with the number that they concern.
 
     Args:
         title: Name of the quantity.
@@ -71,7 +71,7 @@ def warns(
 
 
 def warn_at_once(text: str) -> None:
-    """Issue a warning of the outermost result before it is complete; it is not issued again at its end."""
+    """Issue a warning of the outermost result before the result is complete, and not again at the end."""
     if _state.depth == 1 and text not in _state.issued:
         _state.issued |= {text}
         _issue([text], _state.title)
@@ -116,7 +116,7 @@ def spelled(result: Any, number: str, error: str) -> str:
 
 
 def _users_frame() -> FrameType:
-    """The first frame outside of this package and of the decorators around its functions."""
+    """The first frame outside this package and the decorators around its functions."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_internal(frame.f_globals.get("__name__", "")):
         frame = frame.f_back

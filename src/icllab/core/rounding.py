@@ -1,4 +1,4 @@
-"""Refusal of numbers that JAX's types would round in silence, and exact scaling into their range."""
+"""Errors for numbers that JAX's types would round silently, and exact scaling into their range."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ COARSE = 1 / 64
 
 
 def require_representable(name: str, tree: Any) -> None:
-    """Raise if JAX would lose what distinguishes the numbers of a NumPy array in a tree.
+    """Raise if JAX would lose the differences between the numbers of a NumPy array in a tree.
 
     A float64 array is refused if it has numbers that overflow, or if the root mean square of what rounding takes from a
     column (an index of the axes from the third on) exceeds 1/64 of its standard deviation; an integer array if it has
@@ -48,7 +48,7 @@ def _require(name: str, values: np.ndarray, dtype: np.dtype[Any]) -> None:
 
 
 def power_of_two(size: jax.Array) -> jax.Array:
-    """A power of two near ``size``, by which division is exact; 1 for zero, infinity and NaN."""
+    """A power of two near ``size``, so that division by it is exact; 1 for zero, infinity and NaN."""
     exponent_bits = jnp.finfo(size.dtype).nexp
     size = jax.lax.stop_gradient(jnp.abs(size))
     # The largest numbers would be rounded up to infinity, and half of the smallest to zero.
@@ -57,6 +57,6 @@ def power_of_two(size: jax.Array) -> jax.Array:
 
 
 def unit_of_first(rows: jax.Array) -> jax.Array:
-    """A power of two near the largest number of the first of ``rows`` that is not zero: later rows do not move it."""
+    """A power of two near the largest number of the first nonzero row; later rows do not change it."""
     sizes = jnp.max(jnp.abs(rows), axis=1)
     return power_of_two(sizes[jnp.argmax(sizes > 0)])

@@ -1,4 +1,4 @@
-"""Settings of JAX on which the numbers of a key depend: the generator of random numbers, and how products are rounded.
+"""JAX settings on which the numbers of a key depend: the random generator and the rounding of products.
 
 The environment and ``jax.config`` may change both. A claim's numbers belong to one generator, which is pinned while
 they are measured; the default precision of matrix products is the user's choice and part of a configuration.
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 IMPLEMENTATION = "threefry2x32"
 GENERATOR = f"{IMPLEMENTATION}, partitionable"
-"""The generator of every claim's numbers."""
+"""The random generator of every claim."""
 DEFAULT = "default"
-"""The precision of matrix products where nothing is set."""
+"""The precision of matrix products if none is set."""
 _UNSCOPED = {"jax_random_seed_offset": 0, "jax_high_dynamic_range_gumbel": False}
 """Settings that change what a key draws, for which JAX has no context manager."""
 _ALIASES = {"bfloat16": DEFAULT, "tensorfloat32": "high", "float32": "highest"}
@@ -21,7 +21,7 @@ _ALIASES = {"bfloat16": DEFAULT, "tensorfloat32": "high", "float32": "highest"}
 
 @contextlib.contextmanager
 def pinned_generator() -> Iterator[None]:
-    """Draw from :data:`GENERATOR` inside the block, whatever the environment and ``jax.config`` say."""
+    """Draw from :data:`GENERATOR` inside the block, regardless of the environment and ``jax.config``."""
     import jax
 
     with contextlib.ExitStack() as stack:
@@ -36,7 +36,7 @@ def pinned_generator() -> Iterator[None]:
 
 
 def matmul_precision() -> str:
-    """The default precision of matrix products in force, by one name where JAX has several; JAX is not imported."""
+    """The default precision of matrix products, by one name where JAX has several; JAX is not imported."""
     jax = sys.modules.get("jax")
     variable = os.environ.get("JAX_DEFAULT_MATMUL_PRECISION")
     setting = variable if jax is None else jax.config.jax_default_matmul_precision

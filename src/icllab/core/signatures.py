@@ -1,4 +1,4 @@
-"""Signatures for ``help``: annotations as they are written, ``key: Key`` and not the union that it stands for."""
+"""Signatures for ``help``: annotations as written in the source, ``key: Key`` instead of the union behind it."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ class _Written(str):
 
 
 def write_signature(value: Any) -> None:
-    """Give a function, or the methods of a class, a ``__signature__`` as the source has it; without a source, none.
+    """Set ``__signature__`` of a function or of a class's methods to the text of the source, if there is a source.
 
     Defaults stay what they are, but for those without a name of their own, such as an optimiser made of functions.
     """

@@ -1,4 +1,4 @@
-"""References of formulas, by key."""
+"""References of formulas by key."""
 
 import functools
 import importlib.resources
@@ -24,7 +24,7 @@ class Reference:
 
     @property
     def text(self) -> str:
-        """Authors, year, title and where, on one line."""
+        """Authors, year, title and place of publication, on one line."""
         authors = [" ".join(reversed(name.split(", "))) for name in self.fields["author"].split(" and ")]
         parts = [f"{', '.join(authors)} ({self.fields['year']})", self.fields["title"]]
         parts += [self.fields[name] for name in ("journal", "booktitle", "note") if name in self.fields]
@@ -33,14 +33,14 @@ class Reference:
 
     @property
     def short(self) -> str:
-        """``Lu et al. (2025)``."""
+        """Short citation, such as ``Lu et al. (2025)``."""
         surnames = [_spelled(name.split(",")[0]) for name in self.fields["author"].split(" and ")]
         names = " and ".join(surnames) if len(surnames) < 3 else f"{surnames[0]} et al."
         return f"{names} ({self.fields['year']})"
 
 
 def _spelled(text: str) -> str:
-    """TeX accents as letters; braces away."""
+    """Replace TeX accents by letters and remove braces."""
     marks = {"'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303"}
     text = re.sub(r"""\\(['`^"~])\{?(\w)\}?""", lambda m: m[2] + marks[m[1]], text)
     return unicodedata.normalize("NFC", re.sub(r"[{}]", "", text))
@@ -54,7 +54,7 @@ def references() -> dict[str, Reference]:
 
 @functools.cache
 def parsed(text: str, origin: str = "references.bib") -> dict[str, Reference]:
-    """The references of a BibTeX text by key. Its layout is one field a line; anything else is refused."""
+    """The references of a BibTeX text by key; raise unless each field stands on one line."""
     text = text.strip()
     entries: dict[str, Reference] = {}
     for match in _ENTRY.finditer(text):
@@ -68,7 +68,7 @@ def parsed(text: str, origin: str = "references.bib") -> dict[str, Reference]:
             if name not in fields:
                 raise InputError(f"{origin}, {match['key']}: expected a field {name!r}, got {sorted(fields)}")
         if match["key"] in entries:
-            raise InputError(f"{origin}: expected every key once, got {match['key']!r} twice")
+            raise InputError(f"{origin}: expected different keys, got {match['key']!r} twice")
         entries[match["key"]] = Reference(match["key"], match["kind"], fields, match[0])
     if len(entries) != len(re.findall(r"^@", text, re.MULTILINE)):
         raise InputError(f"{origin}: expected every '@' to open an entry that a lone '}}' closes")
@@ -76,7 +76,7 @@ def parsed(text: str, origin: str = "references.bib") -> dict[str, Reference]:
 
 
 def reference(key: str) -> Reference:
-    """The reference called ``key``; an unknown key raises an error with the nearest known one."""
+    """The reference called ``key``; raise with the nearest key if it is unknown."""
     if key not in references():
         raise unknown("source", key, references())
     return references()[key]

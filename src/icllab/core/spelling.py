@@ -13,7 +13,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 def printable(text: object, keep: str = "") -> str:
-    """Text as a terminal may show it: control characters but those to ``keep`` are escapes, such as ``\\x1b``."""
+    r"""Text safe for a terminal: control characters except those in ``keep`` become escapes such as ``\x1b``."""
     return _CONTROLS.sub(lambda match: match[0] if match[0] in keep else ascii(match[0])[1:-1], str(text))
 
 
@@ -31,12 +31,12 @@ def strict(value: Any) -> Any:
 
 
 def number(value: float) -> str:
-    """Four significant digits, ``inf`` and ``nan`` as such."""
+    """A number with four significant digits; ``inf`` and ``nan`` as text."""
     return f"{value:.4g}"
 
 
 def with_error(value: float, error: float) -> str:
-    """``0.1234 ± 0.0012``: two digits of the error, and the value to the same place."""
+    """``0.1234 ± 0.0012``: two digits of the error, and the value to the same decimal."""
     if not (math.isfinite(value) and math.isfinite(error)):
         return f"{number(value)} ± {number(error)}"
     if error == 0:

@@ -1,4 +1,4 @@
-"""Means with their standard errors, limits of finite sizes, where a curve rises or is least, and a test of one mode."""
+"""Means with standard errors, limits of finite sizes, zeros and minima of curves, and a test of unimodality."""
 
 import functools
 import math
@@ -11,7 +11,7 @@ Numbers: TypeAlias = Sequence[float] | np.ndarray
 
 
 def mean_and_error(samples: np.ndarray, axis: int = -1) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over seeds and its standard error, of those that are there; NaN where they say nothing.
+    """Mean over the seeds that have a value, and its standard error; NaN if there are too few.
 
     A mean needs one sample, a standard error two.
     """
@@ -26,7 +26,7 @@ def mean_and_error(samples: np.ndarray, axis: int = -1) -> tuple[np.ndarray, np.
 
 
 def crossed_mean_and_error(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""Mean over two crossed kinds of repetition, the last two axes, and a standard error that counts both.
+    r"""Mean over two crossed kinds of repetition, the last two axes, and a standard error that includes both.
 
     .. math:: x_{ms} = \mu + a_m + b_s + c_{ms}, \qquad
               \mathrm{SE}^2 = \frac{s^2(\bar x_{m\cdot})}{M} + \frac{s^2(\bar x_{\cdot s})}{S}
@@ -59,21 +59,21 @@ def extrapolate(dims: Numbers, values: Numbers, errors: Numbers, *, order: int =
 
 
 def first_rise(points: Numbers, values: np.ndarray) -> np.ndarray:
-    """Point at which values along the last axis first reach zero from below, by linear interpolation.
+    """First point at which values along the last axis reach zero from below, by linear interpolation.
 
     NaN where they never do, and where they begin at zero or above.
     """
     x, y = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
     nonnegative = y >= 0
     after = np.maximum(nonnegative.argmax(axis=-1), 1)
-    low, high = (np.take_along_axis(y, at[..., None], axis=-1)[..., 0] for at in (after - 1, after))
+    low, high = (np.take_along_axis(y, index[..., None], axis=-1)[..., 0] for index in (after - 1, after))
     rises = nonnegative.any(axis=-1) & ~nonnegative[..., 0]
     slope = np.where(rises, high - low, np.nan) / (x[after] - x[after - 1])
     return np.asarray(x[after - 1] - low / slope)
 
 
 def lowest(points: Numbers, values: np.ndarray) -> np.ndarray:
-    """Minimiser of values along the last axis, by the parabola through the lowest point and its two neighbours.
+    """Minimiser of values along the last axis, from the parabola through the lowest point and its two neighbours.
 
     A lowest point at either end is taken as it is; NaN where any value is NaN. It needs three points, in order.
     """
@@ -91,7 +91,7 @@ def lowest(points: Numbers, values: np.ndarray) -> np.ndarray:
 
 
 def dip(samples: np.ndarray) -> float:
-    r"""Hartigan's dip of samples: their distance from the nearest distribution of one mode.
+    r"""Hartigan's dip of samples: their distance from the nearest unimodal distribution.
 
     .. math:: D = \min_U\sup_x|F_n(x)-U(x)|, \qquad U \text{ convex up to a mode and concave from there}
 
@@ -141,7 +141,7 @@ def _uniform_dips(n: int, draws: int) -> np.ndarray:
 
 
 def dip_p_value(samples: np.ndarray, draws: int = 1000) -> float:
-    """Probability that as many samples of a uniform distribution, the hardest of one mode, have as large a dip.
+    """P-value of the dip: the probability of as large a dip in uniform samples, the least favourable unimodal case.
 
     Args:
         samples: At least two numbers that differ.

@@ -1,4 +1,4 @@
-"""Tokenizers of the package ``tokenizers`` as functions of a text, without the settings that a file or a user left on.
+"""Tokenizers of the package ``tokenizers`` as functions of a text alone, without settings from a file or user.
 
 ``truncation`` cuts a text, ``padding`` fills it up, and dropout of merges and sampled splits draw other tokens each
 time. The package keeps these settings in the tokenizer, and saves three of the four in ``tokenizer.json``.
@@ -12,7 +12,7 @@ from icllab.core.errors import ResultWarning, expected, kind_of
 
 
 def plain(tokenizer: Any, name: str = "tokenizer") -> Any:
-    """The tokenizer without truncation, padding and random splits: a copy if one is on, which a warning names.
+    """The tokenizer without truncation, padding and random splits; a copy, with a warning, if one of them is on.
 
     Raises:
         InputError: Such a setting is on, and the tokenizer cannot be copied; or it is one of transformers.
@@ -21,7 +21,7 @@ def plain(tokenizer: Any, name: str = "tokenizer") -> Any:
         ResultWarning: A setting is switched off.
     """
     if hasattr(tokenizer, "backend_tokenizer"):
-        raise expected(name, "one of the package tokenizers", kind_of(tokenizer), "its backend_tokenizer is one")
+        raise expected(name, "a tokenizer of the package tokenizers", kind_of(tokenizer), "try its backend_tokenizer")
     settings = _settings(tokenizer)
     if not settings:
         return tokenizer
@@ -29,19 +29,19 @@ def plain(tokenizer: Any, name: str = "tokenizer") -> Any:
         duplicate = copy.deepcopy(tokenizer)
     except Exception as error:  # the package raises no class of its own
         hint = f"a copy without it fails ({error}); switch it off, as by no_truncation() and no_padding()"
-        raise expected(name, "no settings beside the text", ", ".join(settings), hint) from error
+        raise expected(name, "a tokenizer whose tokens depend on the text alone", ", ".join(settings), hint) from error
     duplicate.encode_special_tokens = tokenizer.encode_special_tokens  # which a copy forgets
     duplicate.no_truncation()
     duplicate.no_padding()
     if getattr(duplicate.model, "dropout", None):
         duplicate.model.dropout = None
-    message = f"{name}: switched off {', '.join(settings)}, so that its tokens are those of the text alone"
+    message = f"{name}: switched off {', '.join(settings)}, so that its tokens depend on the text alone"
     warnings.warn(message, ResultWarning, stacklevel=3)
     return duplicate
 
 
 def _settings(tokenizer: Any) -> list[str]:
-    """The settings that are on, in words."""
+    """The settings that are switched on, in words."""
     model, texts = getattr(tokenizer, "model", None), []
     if truncation := getattr(tokenizer, "truncation", None):
         texts.append(f"truncation to {truncation['max_length']} tokens")
@@ -55,7 +55,7 @@ def _settings(tokenizer: Any) -> list[str]:
 
 
 def beginning(tokenizer: Any) -> tuple[int, ...]:
-    """Ids that the tokenizer puts before each text, such as a BOS token, as its ``post_processor`` says."""
+    """Ids that the tokenizer puts before each text, such as a BOS token, according to its ``post_processor``."""
     if getattr(tokenizer, "post_processor", None) is None:
         return ()
     for token in tokenizer.get_vocab():

@@ -20,7 +20,7 @@ def html_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[obj
 
 
 def html_fields(heading: str, fields: Mapping[str, object]) -> str:
-    """A heading in bold and one row a field."""
+    """A heading in bold and a table with one row for each field."""
     rows = "".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>" for name, value in fields.items()
     )
@@ -34,17 +34,17 @@ def one_line(name: str, fields: Mapping[str, object]) -> str:
 
 
 def fields_repr(self: Any) -> str:
-    """The ``__repr__`` of a named tuple or a dataclass whose fields speak for themselves."""
+    """The ``__repr__`` of a named tuple or dataclass with self-explanatory fields."""
     return one_line(type(self).__name__, _fields(self))
 
 
 def fields_html(self: Any) -> str:
-    """The ``_repr_html_`` that goes with it."""
+    """The ``_repr_html_`` that matches :func:`fields_repr`."""
     return html_fields(type(self).__name__, _fields(self))
 
 
 def module_repr(self: Any) -> str:
-    """The ``__repr__`` of a module of Equinox that shows the numbers of its arrays, or the first of many."""
+    """The ``__repr__`` of an Equinox module, with the numbers of its arrays or the first of many."""
     return pformat(self, width=80, short_arrays=True, custom=_array_doc)
 
 
@@ -68,7 +68,7 @@ def _shortened(number: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value in a few words: four digits of a number; of an array its few numbers, or its shape and range."""
+    """Short text of a value: four digits of a number; the few numbers of an array, or its shape and range."""
     if isinstance(value, bool | np.bool_ | str | Integral):
         return str(value)
     if isinstance(value, Real):

@@ -1,4 +1,4 @@
-"""Curves: closed forms as lines, simulations as points with standard errors, against one axis."""
+"""Closed forms as lines, and simulations as points with standard errors, against one axis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ Limits: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True)
 class Panel:
-    """One of several panels, which share their horizontal axis unless they have one of their own.
+    """One of several panels. They share their horizontal axis unless a panel has its own.
 
     Attributes:
         y: The variable drawn as points; None where there is only a line.
@@ -54,11 +54,11 @@ class Panel:
 
     @property
     def shown(self) -> str:
-        """The variable that the vertical axis is named after."""
+        """The variable that names the vertical axis."""
         return self.y or self.line or ""
 
     def corner(self, dataset: xr.Dataset) -> str:
-        """Text in the corner of the panel: the values at which it is taken."""
+        """Text in the corner of the panel: the values of the selected coordinates."""
         return ", ".join(valued(dataset, name, value) for name, value in self.at.items())
 
     def of(self, dataset: xr.Dataset) -> xr.Dataset:
@@ -72,7 +72,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Curve:
-    """Points with their means and errors, or a line without errors, in one colour; repetitions have no name."""
+    """Points with means and errors, or a line without errors, in one colour; repetitions are not named."""
 
     name: str
     colour: Any
@@ -99,7 +99,7 @@ def curves(
     vertical: float | None = None,
     ylim: Limits | None = None,
 ) -> "Figure":
-    """One panel: points with error bars and, where a ``line`` is named, its closed form.
+    """One panel: points with error bars and, if a ``line`` is named, its closed form.
 
     Args:
         dataset: Its dimensions and variables have shared names, or a claim's own (attribute ``names``).
@@ -143,7 +143,7 @@ def panels(
     title: str | None = None,
     columns: int = 1,
 ) -> "Figure":
-    """Panels below each other, in so many columns, that share the horizontal axis and one legend; see :func:`curves`.
+    """A grid of panels in ``columns`` columns that share the horizontal axis and one legend; see :func:`curves`.
 
     Where a panel has a horizontal axis or a hue of its own, each has its own axis and its own legend.
 
@@ -214,14 +214,16 @@ def panels(
 
 
 def _variable(dataset: xr.Dataset, name: str, dims: Sequence[str | None]) -> xr.DataArray:
-    """The variable over exactly the dimensions a figure can show; a dimension of length 1 falls away."""
+    """The variable over the dimensions that a figure can show; other dimensions of length 1 are dropped."""
     require_known("variable", name, map(str, dataset.data_vars))
     values = dataset[name].astype(float)
     values = values.squeeze([d for d in values.dims if d not in dims and values.sizes[d] == 1], drop=True)
     left = [str(d) for d in values.dims if d not in dims]
     if left:
         allowance = ", ".join(d for d in dims if d)
-        raise expected(name, f"no dimensions but {allowance}", left[0], f"choose one value: dataset.sel({left[0]}=...)")
+        raise expected(
+            name, f"only the dimensions {allowance}", left[0], f"choose one value: dataset.sel({left[0]}=...)"
+        )
     return values
 
 
@@ -230,7 +232,7 @@ def _named(*curves: Sequence[Curve]) -> bool:
 
 
 def _many(dataset: xr.Dataset, hue: str | None) -> list[float]:
-    """The values of a hue that is numeric and has too many for a legend, if a colour tells each apart; else none."""
+    """Values of a numeric hue with too many for a legend, if their labels differ; else an empty list."""
     if hue is None or dataset.sizes[hue] <= legends.MANY or dataset[hue].dtype.kind not in "iuf":
         return []
     values = dataset[hue].values.tolist()
@@ -238,7 +240,7 @@ def _many(dataset: xr.Dataset, hue: str | None) -> list[float]:
 
 
 def _names(dataset: xr.Dataset, x: str | None) -> bool:
-    """Whether a dimension is one of names, which stand side by side."""
+    """True if the coordinate of a dimension holds names, which are placed side by side."""
     return x is not None and dataset[x].dtype.kind in "OU"
 
 
@@ -262,13 +264,13 @@ def _lines(dataset: xr.Dataset, row: Panel, line_x: str | None) -> list[Curve]:
     line_dims = [str(d) for d in dataset[line].dims if d != row.hue]
     line_x = line_x or next((name for name in (str(row.x), *line_dims) if name in line_dims), "")
     if line_x not in line_dims:
-        raise expected("line_x", f"a dimension of {line} ({', '.join(line_dims) or 'it has none'})", line_x)
+        raise expected("line_x", f"a dimension of {line} ({', '.join(line_dims) or 'none'})", line_x)
     values = _variable(dataset, line, (line_x, row.hue))
     return _curves(dataset, values, xr.full_like(values, np.nan), line_x, row.hue)
 
 
 def _hollow(dataset: xr.Dataset, name: str | None, like: xr.DataArray) -> xr.DataArray:
-    """Points of which any part is marked as unreliable."""
+    """True for points whose data are partly marked as unreliable."""
     if name is None:
         return xr.zeros_like(like, dtype=bool)
     require_known("variable", name, map(str, dataset.data_vars))
@@ -281,12 +283,12 @@ def _curves(
     dataset: xr.Dataset, mean: xr.DataArray, error: xr.DataArray, x: str, hue: str | None, hollow: str | None = None
 ) -> list[Curve]:
     names = _names(dataset, x)
-    at = np.arange(float(mean.sizes[x])) if names else mean[x].to_numpy().astype(float)
-    order = np.argsort(at)
+    places = np.arange(float(mean.sizes[x])) if names else mean[x].to_numpy().astype(float)
+    order = np.argsort(places)
     mean, error, open_ = (part.isel({x: order}) for part in (mean, error, _hollow(dataset, hollow, mean)))
     if hue is None or hue not in mean.dims:
         arrays = (mean.to_numpy(), error.to_numpy(), open_.to_numpy())
-        return [Curve("", style.INK, "o", "none" if names else "-", at[order], *arrays)]
+        return [Curve("", style.INK, "o", "none" if names else "-", places[order], *arrays)]
     values = mean[hue].to_numpy().tolist()
     labels = [told_apart(dataset, hue, i) for i in range(len(values))]
     looks = _looks(labels, values)
@@ -301,7 +303,7 @@ def _curves(
             looks[label][0],
             style.marker(looks[label][1]),
             "none" if names else style.dashes(looks[label][1]),
-            at[order] + shift * (i - (len(values) - 1) / 2),
+            places[order] + shift * (i - (len(values) - 1) / 2),
             mean.isel({hue: i}).to_numpy(),
             error.isel({hue: i}).to_numpy(),
             open_.isel({hue: i}).to_numpy(),
@@ -311,7 +313,7 @@ def _curves(
 
 
 def _looks(labels: Sequence[str], values: Sequence[Any]) -> dict[str, tuple[Any, int]]:
-    """A colour and an index of markers and dashes for each label: repetitions look alike."""
+    """A colour and an index of markers and dashes for each label; repetitions look the same."""
     if not any(labels):
         return {"": (style.REPETITION, 0)}
     first = list(dict.fromkeys(labels))
@@ -359,7 +361,7 @@ def _draw(axes: "Axes", row: Panel, points: Sequence[Curve], lines: Sequence[Cur
 
 
 def _limits(points: Sequence[Curve], lines: Sequence[Curve], scale: Scale) -> Limits:
-    """From the points with their errors and the lines; a line that diverges does not stretch the axis."""
+    """Limits from the points with their errors and the lines; a diverging line does not stretch the axis."""
     arrays: list[np.ndarray] = []
     for curve in points:
         y, error = (part[np.isfinite(curve.y)] for part in (curve.y, curve.error))
@@ -388,11 +390,11 @@ def _limits(points: Sequence[Curve], lines: Sequence[Curve], scale: Scale) -> Li
 
 
 def _place_ticks(axes: "Axes", places: Sequence[np.ndarray], scale: Scale | None) -> None:
-    """Few places that are far enough apart are the ticks; of integers no others are."""
+    """Put ticks at the values if they are few and far enough apart; else at integers if all values are."""
     values = np.unique(np.concatenate([np.empty(0), *places]))
     values = values[np.isfinite(values)]
-    at = np.log(values) if scale == "log" else values
-    if 1 < len(values) <= 5 and np.diff(at).min() >= 0.12 * np.ptp(at):
+    positions = np.log(values) if scale == "log" else values
+    if 1 < len(values) <= 5 and np.diff(positions).min() >= 0.12 * np.ptp(positions):
         axes.set_xticks(values, [f"{value:.3g}" if value < 1 else f"{value:g}" for value in values])
         axes.minorticks_off()
     elif scale == "linear" and np.array_equal(values, np.round(values)):
@@ -401,7 +403,7 @@ def _place_ticks(axes: "Axes", places: Sequence[np.ndarray], scale: Scale | None
 
 
 def _log_ticks(ruler: "Ruler") -> None:
-    """Over two decades or less 1, 2, 5 in plain numbers, or whatever gives two of them; over more, the decades."""
+    """Ticks at 1, 2, 5 in plain numbers over two decades or less, or at least two other ticks; else at decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     low, high = sorted(ruler.get_view_interval())

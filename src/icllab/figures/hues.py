@@ -7,7 +7,7 @@ import xarray as xr
 
 
 def joined(curves: Mapping[str, Mapping[Any, xr.DataArray]], hue: str, attrs: Mapping[Any, Any]) -> xr.Dataset:
-    """Variables that belong to several names as one Dataset over ``hue``, NaN where a name lacks one.
+    """Join variables of several names in one Dataset over ``hue``, NaN where a name lacks a variable.
 
     ``curves`` is name -> variable -> values, over the same axes for every name.
     """

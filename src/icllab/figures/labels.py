@@ -1,4 +1,4 @@
-"""Labels of axes and quantities: from the results, else from the shared names."""
+"""Labels of axes and quantities, from the results or from the shared names."""
 
 import numpy as np
 import xarray as xr
@@ -26,12 +26,12 @@ def named(dataset: xr.Dataset, name: str) -> Quantity:
 
 
 def valued(dataset: xr.Dataset, name: str, value: float | str) -> str:
-    """``$d = 40$`` for a number; a name speaks for itself."""
+    """``$d = 40$`` for a number; a name unchanged."""
     return f"${named(dataset, name).symbol} = {value:g}$" if isinstance(value, int | float) else shown(value)
 
 
 def shown(name: str) -> str:
-    """A name as a figure shows it: without underscores, Greek letters as such."""
+    """A name as figures show it: without underscores, with Greek letters as symbols."""
     return rf"$\{name}$" if name in _GREEK else name if "$" in name else name.replace("_", " ")
 
 
@@ -55,7 +55,7 @@ def told_apart(dataset: xr.Dataset, dim: str, index: int) -> str:
 
 
 def _swept(dataset: xr.Dataset, name: str, value: float | str) -> str:
-    """A value with its symbol if there is one, else with its name, such as that of a user's argument."""
+    """A value with its symbol or, for quantities without a symbol such as a user's argument, with its name."""
     try:
         return valued(dataset, name.rpartition(".")[2], value)
     except InputError:

@@ -1,4 +1,4 @@
-"""Where panels stand: their grid, texts that keep to their panel, several figures side by side."""
+"""Layout of panels: their grid, texts that fit their panel, and several figures side by side."""
 
 import re
 import string
@@ -26,16 +26,16 @@ _WORDS = re.compile(r"(?:\$[^$]*\$|[^\s$])+")
 
 
 class StandsAlone(InputError):
-    """A figure that :func:`icllab.figures.panels` has not drawn cannot be part of another."""
+    """A figure that :func:`icllab.figures.panels` did not draw cannot be part of another figure."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: expected a figure of icllab.figures.panels beside others, got another; draw it alone"
+            f"{name}: expected a figure of icllab.figures.panels, to join it with others, got another; draw it alone"
         )
 
 
 def arranged(count: int, columns: int) -> int:
-    """Number of columns of so many panels: the stated one, unless panels would be too narrow or too wide."""
+    """Number of columns for ``count`` panels: the stated number, unless panels would be too narrow or too wide."""
     look = style.look()
     if look.width is None:
         return columns
@@ -49,7 +49,7 @@ def arranged(count: int, columns: int) -> int:
 
 
 def canvas(count: int, columns: int, *, alike: bool) -> "Figure":
-    """An empty figure for so many panels, or the part of one that is to be drawn in."""
+    """An empty figure for ``count`` panels, or the part of a larger figure that is to be drawn in."""
     from icllab.figures.output import Drawing
 
     look, rows = style.look(), -(-count // columns)
@@ -63,7 +63,7 @@ def canvas(count: int, columns: int, *, alike: bool) -> "Figure":
 
 
 def letter(panels: "Sequence[Axes]") -> None:
-    """Letter the panels of a figure, where there are several or others before them."""
+    """Letter the panels of a figure if it has several or is part of a larger figure."""
     look = style.look()
     if look.letters and (len(panels) > 1 or look.place is not None):
         for index, axes in enumerate(panels, look.first):
@@ -72,13 +72,13 @@ def letter(panels: "Sequence[Axes]") -> None:
 
 
 def title(axes: "Axes", text: str, side: Literal["left", "right"], pad: float | None = None) -> "Text":
-    """Write above a panel: its letter at the left, where it is taken at the right."""
+    """Write above a panel: its letter at the left, or its coordinates at the right."""
     weight = "bold" if side == "left" else "normal"
     return axes.set_title(text, loc=side, pad=pad, fontsize="medium", fontweight=weight)
 
 
 def fit(figure: "Figure") -> None:
-    """Wrap texts to the lengths of their panels, turn names that do not fit, and move legends off the data."""
+    """Wrap texts to the lengths of their panels, rotate names that do not fit, and move legends off the data."""
     for _ in range(2):  # a label of more lines leaves less room for the others
         figure.draw_without_rendering()
         for axes in figure.axes:
@@ -95,7 +95,7 @@ def fit(figure: "Figure") -> None:
 
 
 def _grow(figure: "Figure") -> None:
-    """Add the height that panels lack, and that of legends which have to stand above them."""
+    """Add the height that panels lack, and the height of legends that must stand above them."""
     scale, dpi = style.look().scale, figure.dpi
     missing: dict[float, float] = {}  # lower end of a part -> height
     for part in figure.subfigs or (figure,):
@@ -117,7 +117,7 @@ def _grow(figure: "Figure") -> None:
 
 
 def _keep_names(axes: "Axes") -> None:
-    """Break stated names below a panel that overlap into lines, or else turn them."""
+    """Wrap the names below a panel if they overlap, and rotate them if that is not enough."""
     from matplotlib.ticker import FixedLocator
 
     labels, ticks = axes.get_xticklabels(), axes.get_xticks()
@@ -138,7 +138,7 @@ def _keep_names(axes: "Axes") -> None:
 
 
 def _wrap(text: "Text", length: float) -> None:
-    """Break a text into lines of at most so many pixels, where its words allow that; formulas stay whole."""
+    """Wrap a text into lines of at most ``length`` pixels, between words; formulas stay whole."""
     upright = text.get_rotation() == 90
 
     def measured(line: str) -> float:
@@ -157,7 +157,7 @@ def _wrap(text: "Text", length: float) -> None:
 
 
 def sized(figure: "Figure") -> "Figure":
-    """A figure at the width of the look in force: one that a claim makes by itself is scaled to it."""
+    """Set a figure to the width of the current look; a figure that a claim draws by itself is scaled."""
     from icllab.figures.output import Drawing
 
     look = style.look()
@@ -168,7 +168,7 @@ def sized(figure: "Figure") -> "Figure":
 
 
 def side_by_side(figures: Sequence[tuple[str, Callable[[], Any]]]) -> "Figure":
-    """Figures of several names in one, their panels lettered through.
+    """Join figures of several names in one figure, with one sequence of panel letters.
 
     Raises:
         StandsAlone: One is not drawn by :func:`icllab.figures.panels`.

@@ -25,7 +25,7 @@ _LINE = 0.16  # height of a line of a legend, in inches on a screen
 
 
 def marks(points: Sequence["Curve"], lines: Sequence["Curve"], line_name: str) -> Marks:
-    """What a panel has to name: its points, and its lines unless they belong to points."""
+    """The names to explain in a panel's legend: its points, and its lines unless they belong to points."""
     named: Marks = {c.name: {"color": c.colour, "marker": c.marker, "linestyle": "none"} for c in points if c.name}
     if len(lines) == 1 or named or not any(line.name for line in lines):
         colours = [line.colour for line in lines]
@@ -39,15 +39,15 @@ def marks(points: Sequence["Curve"], lines: Sequence["Curve"], line_name: str) -
 
 
 def merged(panels: Sequence[Marks]) -> Marks | None:
-    """The marks of all panels; None if a name has two colours or a colour two names."""
+    """The marks of all panels together; None if a name has two colours or a colour has two names."""
     union: Marks = {}
     for panel in panels:
         for name, mark in panel.items():
-            known = union.setdefault(name, dict(mark))
-            if known["color"] != mark["color"]:
+            entry = union.setdefault(name, dict(mark))
+            if entry["color"] != mark["color"]:
                 return None
-            known["marker"] = known["marker"] or mark["marker"]
-            known["linestyle"] = mark["linestyle"] if known["linestyle"] == "none" else known["linestyle"]
+            entry["marker"] = entry["marker"] or mark["marker"]
+            entry["linestyle"] = mark["linestyle"] if entry["linestyle"] == "none" else entry["linestyle"]
     colours = [mark["color"] for mark in union.values()]
     return union if all(colours.count(colour) == 1 for colour in colours) or len(panels) == 1 else None
 
@@ -61,7 +61,7 @@ def _handles(named: Marks) -> "list[Line2D]":
 
 
 def draw_above(figure: "Figure", named: Marks, title: str | None) -> None:
-    """One legend above the panels, where it cannot cover data; a title is the legend's."""
+    """Draw one legend above the panels, where it cannot cover data; ``title`` is the legend's."""
     handles, scale = _handles(named), style.look().scale
     if not (handles or title):
         return
@@ -81,7 +81,7 @@ def draw_above(figure: "Figure", named: Marks, title: str | None) -> None:
 
 
 def draw_bar(figure: "Figure", axes: "Sequence[Axes]", values: Sequence[float], label: str) -> None:
-    """A colour bar beside all panels: the colours of a numeric hue in the order of its values."""
+    """Draw a colour bar beside all panels, with the colours of a numeric hue in the order of its values."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
@@ -96,14 +96,14 @@ def draw_bar(figure: "Figure", axes: "Sequence[Axes]", values: Sequence[float], 
 
 
 def draw_inside(axes: "Axes", named: Marks) -> None:
-    """A legend of one panel, inside it."""
+    """Draw the legend of one panel inside it."""
     if named:
         columns = -(-len(named) // 4)
         axes.legend(handles=_handles(named), loc="best", ncols=columns, alignment="left")
 
 
 def covers_data(axes: "Axes", legend: "Legend") -> bool:
-    """Whether a legend inside a panel lies over points, lines or bars."""
+    """True if a legend inside a panel covers points, lines or bars."""
     box = legend.get_window_extent()
     for line in axes.lines:
         path = line.get_path().transformed(line.get_transform()).cleaned(remove_nans=True)

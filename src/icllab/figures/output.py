@@ -1,4 +1,4 @@
-"""A figure as files: PNG and PDF, the same bytes for the same figure, whole or not at all."""
+"""Write a figure to PNG and PDF files: the same bytes for the same figure, and never half a file."""
 
 import io
 from pathlib import Path
@@ -20,10 +20,10 @@ _METADATA = {
 
 
 class Drawing(Figure):
-    """A figure that shows itself in a notebook, without a window system or settings of the notebook's."""
+    """A figure that displays itself in a notebook, without a window system or the notebook's settings."""
 
     def __init__(self, *, width: float, height: float) -> None:
-        """An empty one of so many inches."""
+        """Make an empty figure of a size in inches."""
         self.look = look()
         super().__init__(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(self)

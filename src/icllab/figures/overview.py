@@ -1,4 +1,4 @@
-"""Measurements as they are, against their axes: a figure of data whose own figure may not be drawn."""
+"""Plot measurements against their axes, for results whose own figure must not be drawn."""
 
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,6 @@ def measured(dataset: xr.Dataset) -> "Figure":
         raise expected("results", "a quantity with an axis besides the seed", list(axes))
     x, *others = sorted(dims, key=lambda dim: -dataset.sizes[dim])
     hue = next((dim for dim in others if dataset.sizes[dim] <= _COLOURS), None)
-    at = {dim: dataset[dim].values[0].item() for dim in others if dim != hue}
-    rows = [Panel(name, at=at) for name, quantity_dims in axes.items() if quantity_dims == dims]
+    point = {dim: dataset[dim].values[0].item() for dim in others if dim != hue}
+    rows = [Panel(name, at=point) for name, quantity_dims in axes.items() if quantity_dims == dims]
     return panels(dataset, rows[:_PANELS], x=x, hue=hue)

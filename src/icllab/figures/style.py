@@ -1,4 +1,4 @@
-"""The looks of figures: on a screen, in a paper, on a slide; readable in print, in grey and to the colour-blind.
+"""Looks of figures for a screen, a paper or a slide; they are readable in print, in grey and by the colour-blind.
 
 Settings hold inside :func:`context` only. They start from matplotlib's defaults, so a figure does not
 depend on the user's ``matplotlibrc``. A claim's figure knows nothing of looks: :func:`drawn_as` says which one is in
@@ -82,7 +82,7 @@ _LENGTHS = re.compile(r"axes\.(labelpad|linewidth)|grid\.linewidth|[xy]tick\..*(
 
 @dataclass(frozen=True)
 class Look:
-    """How figures look for one use.
+    """The appearance of figures for one use.
 
     Attributes:
         font: Size of all letters, in points; None: the sizes of a screen.
@@ -108,11 +108,11 @@ class Look:
 
     @property
     def scale(self) -> float:
-        """Size of letters, lines and panels over that on a screen."""
+        """Size of letters, lines and panels relative to a screen."""
         return 1.0 if self.font is None else self.font / SETTINGS["font.size"]
 
     def settings(self) -> dict[str, Any]:
-        """The settings of matplotlib in which figures differ from its defaults."""
+        """The matplotlib settings that differ from its defaults."""
         scaled = {
             name: value * self.scale if _LENGTHS.fullmatch(name) and not isinstance(value, str) else value
             for name, value in SETTINGS.items()
@@ -132,7 +132,7 @@ _NARROWEST, _WIDEST = 1.5, 40.0
 
 
 def inches(width: str | float) -> float:
-    """A width such as ``3.25in``, ``82mm``, ``8.2cm`` or ``234pt`` (TeX's points); a number is inches."""
+    """Convert a width such as ``3.25in``, ``82mm``, ``8.2cm`` or ``234pt`` (TeX's points) to inches."""
     text = width if isinstance(width, str) else f"{width}in"
     match = re.fullmatch(r"\s*([\d.]+(?:e-?\d+)?)\s*(in|cm|mm|pt)\s*", text)
     try:
@@ -146,20 +146,20 @@ def inches(width: str | float) -> float:
 
 
 def named_look(name: str, width: str | float | None = None) -> Look:
-    """The look of this name, at a width of its own if one is stated."""
+    """The look of this name, at the stated width if there is one."""
     require_known("style", name, LOOKS)
     look = LOOKS[name]
     return look if width is None else replace(look, width=inches(width), page=inches(width))
 
 
 def look() -> Look:
-    """The look in force."""
+    """The current look."""
     return _LOOK.get()
 
 
 @contextlib.contextmanager
 def drawn_as(look: Look) -> Iterator[None]:
-    """Draw and save in this look, inside the block."""
+    """Draw and save in this look inside the block."""
     token = _LOOK.set(look)
     try:
         yield
@@ -168,7 +168,7 @@ def drawn_as(look: Look) -> Iterator[None]:
 
 
 def import_matplotlib() -> Any:
-    """Import matplotlib, which fails if ``MPLBACKEND`` names a backend that it does not know: that name is left out.
+    """Import matplotlib, without ``MPLBACKEND`` if it names a backend that matplotlib does not know.
 
     Figures here need no backend. One that matplotlib knows stays in force for the user's own figures.
     """
@@ -186,7 +186,7 @@ def import_matplotlib() -> Any:
 
 @contextlib.contextmanager
 def context() -> Iterator[None]:
-    """Draw and save in the look in force; afterwards all settings are what they were."""
+    """Draw and save in the current look inside the block; restore all settings afterwards."""
     matplotlib = import_matplotlib()
     settings: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in _NOT_STYLE} | look().settings()
     with matplotlib.rc_context(settings):
@@ -194,7 +194,7 @@ def context() -> Iterator[None]:
 
 
 def colours(values: Sequence[Any]) -> list[Any]:
-    """One colour per value: a scale for numbers, in their order; a palette for names."""
+    """One colour per value: a scale for ordered numbers, a palette for names."""
     if all(isinstance(v, int | float | np.number) for v in values):
         matplotlib = import_matplotlib()
         scale = matplotlib.colormaps["inferno"]
@@ -205,10 +205,10 @@ def colours(values: Sequence[Any]) -> list[Any]:
 
 
 def marker(index: int) -> str:
-    """The marker of the ``index``-th curve, so that a grey print still tells them apart."""
+    """The marker of the ``index``-th curve, which identifies the curve in a grey print."""
     return MARKERS[index % len(MARKERS)]
 
 
 def dashes(index: int) -> Any:
-    """The line style of the ``index``-th curve, for the same reason."""
+    """The line style of the ``index``-th curve, which identifies the curve in a grey print."""
     return DASHES[index % len(DASHES)]

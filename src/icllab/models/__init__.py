@@ -1,4 +1,4 @@
-"""What is trained, or solved for: predictors with an inside that can be looked into and edited.
+"""Trained or exactly solved predictors, whose activations can be read and edited.
 
 A model is written on one prompt (callers ``vmap``), answers causally, and names its activations; an
 intervention wraps a model instead of changing it.

@@ -56,7 +56,7 @@ class FromTorch(AbstractPredictor):
         require_flag("batched", self.batched)
 
     def __call__(self, prompt: Any) -> Float[Array, "..."]:
-        """The module's answers to stacked prompts, or to one."""
+        """The module's answers to stacked prompts or to one prompt."""
         leaves = (leaf for kind, leaf in _SEQUENCES.items() if isinstance(prompt, kind))
         if self.batched and any(getattr(prompt, leaf).ndim == 1 for leaf in leaves):
             return self(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
@@ -82,7 +82,7 @@ class FromTorch(AbstractPredictor):
         finally:
             self.module.train(training)
         if not isinstance(answer, torch.Tensor):
-            raise expected("module", "one that returns a tensor of answers", kind_of(answer))
+            raise expected("module", "a module that returns a tensor of answers", kind_of(answer))
         answer = answer.detach().cpu()
         return jnp.asarray(np.asarray(answer.float() if answer.dtype == torch.bfloat16 else answer))
 
@@ -96,10 +96,10 @@ class FromTorch(AbstractPredictor):
         if isinstance(prompt, TokenPrompt):
             return (prompt.tokens[..., :-1],)
         hint = "a function of a prompt of tensors, which returns the module's arguments"
-        raise expected("features", f"one for prompts of kind {type(prompt).__name__}", None, hint)
+        raise expected("features", f"a function for prompts of kind {type(prompt).__name__}", None, hint)
 
     def _failure(self, error: Exception, prompt: Any) -> InputError:
-        """The error of a call that fails, with the shapes of the prompt's tensors and those in the innermost layer."""
+        """The error for a failed call, with the shapes of the prompt's tensors and of those in the innermost layer."""
         layers = getattr(self.module, "named_modules", lambda: [("", self.module)])()
         names = {id(layer): name for name, layer in layers}
         place, tensors = "features", {}
@@ -109,15 +109,15 @@ class FromTorch(AbstractPredictor):
                 place = f"{type(layer).__name__} {names[id(layer)]}".strip()
                 parameters = getattr(layer, "named_parameters", lambda recurse: [])(recurse=False)
                 tensors = {**frame.f_locals, **dict(parameters)}
-        came = f"{type(error).__name__} in {place} ({_shapes(tensors)}): {error}".replace(" ()", "")
-        came = " ".join(came.split())
+        actual = f"{type(error).__name__} in {place} ({_shapes(tensors)}): {error}".replace(" ()", "")
+        actual = " ".join(actual.split())
         shapes = _shapes(getattr(prompt, "__dict__", {}))
-        hint = "" if self.features else "; features= gives it other arguments than these"
-        return InputError(f"module: expected an answer to a prompt of {shapes}, got {came}{hint}")
+        hint = "" if self.features else "; change its arguments with features="
+        return InputError(f"module: expected an answer to a prompt of {shapes}, got {actual}{hint}")
 
 
 def is_torch_module(value: Any) -> bool:
-    """Recognise a ``torch.nn.Module`` by the name of its class, without PyTorch."""
+    """True for a ``torch.nn.Module``, recognised by its class's name without importing PyTorch."""
     kinds = type(value).__mro__
     return any(kind.__name__ == "Module" and kind.__module__.partition(".")[0] == "torch" for kind in kinds)
 

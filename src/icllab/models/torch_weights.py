@@ -1,4 +1,4 @@
-"""Transformers of PyTorch libraries as a :class:`Transformer` with their weights. PyTorch is never imported.
+"""Convert transformers of PyTorch libraries to :class:`Transformer` with their weights, without importing PyTorch.
 
 Every attribute of the source's configuration is read, is known not to change the function, or is refused by its name,
 so that a network that was copied is the same function. Weights are those of the source; nothing is folded but biases of
@@ -27,7 +27,7 @@ from icllab.models.pytorch import FromTorch
 
 
 def from_torch(module: Any) -> Transformer:
-    """The transformer that is the same function as a module of PyTorch, with its weights.
+    """The transformer with the weights of a PyTorch module, which computes the same function.
 
     Known are ``GPT2LMHeadModel``, ``GPTNeoXForCausalLM`` (Pythia), ``GPTNeoForCausalLM``, ``LlamaForCausalLM`` and
     ``Qwen2ForCausalLM`` of transformers, ``HookedTransformer`` and ``TransformerBridge`` of TransformerLens, and the
@@ -46,7 +46,7 @@ def from_torch(module: Any) -> Transformer:
     if type(module).__name__ != "TransformerBridge":
         return _converted(module)
     if getattr(module, "_weights_processed", False):
-        hint = "copy it before enable_compatibility_mode(), or give that no_processing=True"
+        hint = "copy it before enable_compatibility_mode(), or call it with no_processing=True"
         raise expected("module", "a TransformerBridge with the weights of its original_model", "processed ones", hint)
     model = _converted(module.original_model, module)
     if callable(module):
@@ -55,11 +55,11 @@ def from_torch(module: Any) -> Transformer:
 
 
 def _converted(module: Any, bridge: Any = None) -> Transformer:
-    """The transformer of a module. One within a bridge has some tensors under several names."""
+    """The transformer of a module. A module within a bridge has some tensors under several names."""
     kind = type(module).__name__
     if kind not in _SOURCES:
         hint = "models.FromTorch(module, ...) takes any module as a predictor"
-        raise expected("module", "one of " + ", ".join([*_SOURCES, "TransformerBridge"]), kind_of(module), hint)
+        raise expected("module", "a " + ", ".join([*_SOURCES, "TransformerBridge"]), kind_of(module), hint)
     source = _SOURCES[kind]
     owner = module if bridge is None or source.config != "cfg" else bridge
     try:
@@ -78,13 +78,13 @@ def _converted(module: Any, bridge: Any = None) -> Transformer:
 
 
 def _computing(attributes: Mapping[str, Any], source: "Source") -> dict[str, Any]:
-    """Attributes of a configuration that may change the function, with the name of its family."""
+    """Attributes of a configuration that may affect the function, with the name of its family."""
     family = _FAMILIES[source.family]
     attributes = {name: value for name, value in attributes.items() if name not in source.no_effect}
     for name, value in family.unknown(attributes).items():
         if not (value is None or value is False or (isinstance(value, str | list | tuple | dict | set) and not value)):
             hint = f"{unknown('attribute', name, family.known)}; set it to None if it changes nothing"
-            raise expected(name, "no attribute that is not understood", value, hint)
+            raise expected(name, "only known attributes", value, hint)
         del attributes[name]
     return attributes | {"model_type": source.family}
 
@@ -103,13 +103,13 @@ def _require_all_taken(weights: Weights, source: "Source", tied: bool) -> None:
             if not np.array_equal(
                 weights.take(name, *weights.shapes[name]), weights.take(table, *weights.shapes[table])
             ):
-                raise expected(name, "the table of the embedding, to which it is tied", "another matrix")
+                raise expected(name, "the tied table of the embedding", "another matrix")
         elif not source.unused.search(name):
-            raise expected(name, "no tensor that is not understood", weights.shapes[name])
+            raise expected(name, "only known tensors", weights.shapes[name])
 
 
 def _require_same(model: Transformer, module: Any) -> None:
-    """Raise unless the model gives the logits of the module on a few tokens."""
+    """Raise unless the model and the module have the same logits on a few tokens."""
     ids = np.arange(1 + min(8, module.cfg.n_ctx)) % (model.embedding.arrangement.outputs or 1)
     prompt = TokenPrompt(jnp.asarray(ids, jnp.int32))
     theirs = FromTorch(module)(prompt)
@@ -117,16 +117,16 @@ def _require_same(model: Transformer, module: Any) -> None:
         error, size = (float(jnp.abs(values).max()) for values in (model(prompt) - theirs, theirs))
     tolerance = 1e-3 if next(module.parameters()).dtype.itemsize >= 4 else 0.05
     if not error <= tolerance * size:
-        requirement, came = (
-            "a TransformerBridge whose logits are the copy's",
+        requirement, actual = (
+            "a TransformerBridge with the same logits as the copy",
             f"a difference of {error:.2g} of {size:.2g}",
         )
-        hint = "it does not compute with the weights of its original_model: copy that before it is wrapped"
-        raise expected("module", requirement, came, hint)
+        hint = "it does not use the weights of its original_model; copy that before it is wrapped"
+        raise expected("module", requirement, actual, hint)
 
 
 def _garg(config: Any, weights: Weights) -> Transformer:
-    """Labels are the first coordinate of a token of their own there: the row of that coordinate, twice."""
+    """Garg et al.'s GPT-2: a label is the first coordinate of its own token, so that coordinate's row occurs twice."""
     width = config.n_embd
     dim = weights.shapes.get("_read_in.weight", (0, 0))[-1]
     inner = weights.affine("_read_in", width, dim)
@@ -135,7 +135,7 @@ def _garg(config: Any, weights: Weights) -> Transformer:
 
 
 def _gpt_neo(config: Any, weights: Weights) -> Transformer:
-    """No scale of the scores; every second layer sees a window."""
+    """GPT-Neo, without a scale of the scores and with a window in every second layer."""
     heads, width, count = config.num_heads, config.hidden_size, config.num_layers
     if width % heads:
         raise expected("num_heads", f"a divisor of the width {width}", heads)
@@ -155,14 +155,14 @@ def _gpt_neo(config: Any, weights: Weights) -> Transformer:
     ]
 
     def block(i: int) -> BlockWeights:
-        at = f"transformer.h.{i}."
-        names = (f"{at}attn.attention.{part}_proj" for part in "qkv")
+        prefix = f"transformer.h.{i}."
+        names = (f"{prefix}attn.attention.{part}_proj" for part in "qkv")
         projections = (weights.affine(name, width, width, bias=False).weight for name in names)
         zeros = np.zeros((heads, width // heads), table.dtype)
         q, k, v = (Affine(weight.reshape(width, heads, -1), zeros) for weight in projections)
-        out = weights.affine(f"{at}attn.attention.out_proj", width, width)
-        dense = weights.affine(f"{at}mlp.c_fc", inner, width), weights.affine(f"{at}mlp.c_proj", width, inner)
-        norms = tuple(weights.norm(f"{at}ln_{j}", width) for j in (1, 2))
+        out = weights.affine(f"{prefix}attn.attention.out_proj", width, width)
+        dense = weights.affine(f"{prefix}mlp.c_fc", inner, width), weights.affine(f"{prefix}mlp.c_proj", width, inner)
+        norms = tuple(weights.norm(f"{prefix}ln_{j}", width) for j in (1, 2))
         return BlockWeights(q, k, v, Affine(out.weight.reshape(heads, -1, width), out.bias), norms, dense)
 
     tied, rows = config.tie_word_embeddings, (config.vocab_size, width)
@@ -193,7 +193,7 @@ _FAMILIES = FAMILIES | {
 
 
 class Source(NamedTuple):
-    """A class of PyTorch: the family of its configuration, and where that is."""
+    """A PyTorch class: the family of its configuration, and where the module keeps it."""
 
     family: str
     config: str = "config"

@@ -1,4 +1,4 @@
-"""Models of TransformerLens as a :class:`Transformer`: HookedTransformer, and NativeModel of its bridges."""
+"""Models of TransformerLens as :class:`Transformer`: HookedTransformer, and NativeModel of its bridges."""
 
 import re
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from icllab.models.pretrained.configurations import Family
 
 
 def windows(name: str, kinds: Any, size: Any, count: int) -> list[int | None]:
-    """The window of each layer, of those that are local."""
+    """The window of each layer; None for layers that are not local."""
     kinds = list(kinds or ())
     if len(kinds) != count or set(kinds) - {"global", "local"}:
         raise unsaid(name, kinds, f"global or local for each of {count} layers")
@@ -41,17 +41,19 @@ def _require_norms(kind: Any, final_rms: bool) -> None:
     if kind not in _NORMS:
         raise unsaid("normalization_type", kind, ", ".join(map(str, _NORMS)))
     if final_rms and _NORMS[kind] != "rms":
-        raise unsaid("final_rms", True, "False where the other norms are not RMS norms")
+        raise unsaid("final_rms", True, "False unless the other norms are RMS norms")
 
 
 def hooked_transformer(config: Any, weights: Weights) -> Transformer:
-    """HookedTransformer of TransformerLens."""
+    """Convert a HookedTransformer of TransformerLens."""
     kind, positions = config.normalization_type, config.positional_embedding_type
     _require_norms(kind, config.final_rms)
     if positions not in ("standard", "rotary"):
         raise unsaid("positional_embedding_type", positions, "standard, rotary")
     if config.original_architecture in ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM"):
-        raise unsaid("original_architecture", config.original_architecture, "one without norms of queries and keys")
+        raise unsaid(
+            "original_architecture", config.original_architecture, "an architecture without norms of queries and keys"
+        )
     count, heads, width, dim = config.n_layers, config.n_heads, config.d_model, config.d_head
     rows = config.d_vocab
     table = weights.take("embed.W_E", rows, width)
@@ -93,24 +95,24 @@ def hooked_transformer(config: Any, weights: Weights) -> Transformer:
         return (np.ones(width, table.dtype), np.zeros(width, table.dtype))[: len(parts)]
 
     def block(i: int) -> BlockWeights:
-        at, mark = f"blocks.{i}.", "" if config.n_key_value_heads is None else "_"
+        prefix, mark = f"blocks.{i}.", "" if config.n_key_value_heads is None else "_"
         q, k, v = (
             Affine(
-                np.moveaxis(weights.take(f"{at}attn.{mark}W_{part}", size, width, dim), 0, 1),
-                weights.take(f"{at}attn.{mark}b_{part}", size, dim),
+                np.moveaxis(weights.take(f"{prefix}attn.{mark}W_{part}", size, width, dim), 0, 1),
+                weights.take(f"{prefix}attn.{mark}b_{part}", size, dim),
             )
             for part, size, mark in (("Q", heads, ""), ("K", shared, mark), ("V", shared, mark))
         )
-        output = Affine(weights.take(f"{at}attn.W_O", heads, dim, width), weights.take(f"{at}attn.b_O", width))
-        norms = () if kind is None else tuple(norm(f"{at}ln{j}") for j in (1, 2)[: 1 if inner is None else 2])
-        return BlockWeights(q, k, v, output, norms, () if inner is None else dense(f"{at}mlp.", inner))
+        output = Affine(weights.take(f"{prefix}attn.W_O", heads, dim, width), weights.take(f"{prefix}attn.b_O", width))
+        norms = () if kind is None else tuple(norm(f"{prefix}ln{j}") for j in (1, 2)[: 1 if inner is None else 2])
+        return BlockWeights(q, k, v, output, norms, () if inner is None else dense(f"{prefix}mlp.", inner))
 
-    def dense(at: str, inner: int) -> tuple[Affine, ...]:
-        first = Affine(weights.take(f"{at}W_in", width, inner), weights.take(f"{at}b_in", inner))
-        last = Affine(weights.take(f"{at}W_out", inner, width), weights.take(f"{at}b_out", width))
+    def dense(prefix: str, inner: int) -> tuple[Affine, ...]:
+        first = Affine(weights.take(f"{prefix}W_in", width, inner), weights.take(f"{prefix}b_in", inner))
+        last = Affine(weights.take(f"{prefix}W_out", inner, width), weights.take(f"{prefix}b_out", width))
         if not config.gated_mlp:
             return first, last
-        gate, zeros = weights.take(f"{at}W_gate", width, inner), np.zeros_like(first.bias)
+        gate, zeros = weights.take(f"{prefix}W_gate", width, inner), np.zeros_like(first.bias)
         # The first bias is added to the product with the gate there, within the product here.
         return (
             Affine(gate, zeros),
@@ -132,7 +134,7 @@ def hooked_transformer(config: Any, weights: Weights) -> Transformer:
 
 
 def native_model(config: Any, weights: Weights) -> Transformer:
-    """NativeModel of TransformerLens 4: a HookedTransformer with other names of its tensors.
+    """Convert a NativeModel of TransformerLens 4, a HookedTransformer with other names of its tensors.
 
     It pairs neighbours in the rotary code and always has a scale, whatever the configuration says of these.
     """
@@ -159,20 +161,24 @@ def native_model(config: Any, weights: Weights) -> Transformer:
         return {name.format("W"): weight, name.format("b"): np.zeros(outer, weight.dtype) if bias is None else bias}
 
     for i in range(config.n_layers):
-        at, source = f"blocks.{i}.", f"layers.{i}."
+        prefix, source = f"blocks.{i}.", f"layers.{i}."
         for part, of, mark_of in (("q", heads, ""), ("k", shared, mark), ("v", shared, mark)):
             projection = per_head(weights.affine(f"{source}attn.{part}", of * dim, width), dim)
-            arrays[f"{at}attn.{mark_of}W_{part.upper()}"] = np.moveaxis(projection.weight, 1, 0)
-            arrays[f"{at}attn.{mark_of}b_{part.upper()}"] = projection.bias
+            arrays[f"{prefix}attn.{mark_of}W_{part.upper()}"] = np.moveaxis(projection.weight, 1, 0)
+            arrays[f"{prefix}attn.{mark_of}b_{part.upper()}"] = projection.bias
         output = from_heads(weights.affine(f"{source}attn.o", width, heads * dim), dim)
-        arrays |= {f"{at}attn.W_O": output.weight, f"{at}attn.b_O": output.bias} | norm(f"{at}ln1", f"{source}ln1")
+        arrays |= {f"{prefix}attn.W_O": output.weight, f"{prefix}attn.b_O": output.bias} | norm(
+            f"{prefix}ln1", f"{source}ln1"
+        )
         if config.attn_only:
             continue
         first, last = ("in", "out") if config.gated_mlp else ("fc_in", "fc_out")
-        arrays |= norm(f"{at}ln2", f"{source}ln2") | layer(f"{at}mlp.{{}}_in", f"{source}mlp.{first}", inner, width)
-        arrays |= layer(f"{at}mlp.{{}}_out", f"{source}mlp.{last}", width, inner)
+        arrays |= norm(f"{prefix}ln2", f"{source}ln2") | layer(
+            f"{prefix}mlp.{{}}_in", f"{source}mlp.{first}", inner, width
+        )
+        arrays |= layer(f"{prefix}mlp.{{}}_out", f"{source}mlp.{last}", width, inner)
         if config.gated_mlp:
-            arrays[f"{at}mlp.W_gate"] = weights.affine(f"{source}mlp.gate", inner, width, bias=False).weight
+            arrays[f"{prefix}mlp.W_gate"] = weights.affine(f"{source}mlp.gate", inner, width, bias=False).weight
     arrays |= norm("ln_final", "ln_out")
     fields = {**HOOKED_TRANSFORMER.flags, **vars(config), "normalization_type": kind, "d_mlp": inner}
     fields |= {"n_key_value_heads": config.n_key_value_heads or None, "act_fn": str(config.act_fn).lower()}

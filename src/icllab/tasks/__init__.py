@@ -1,4 +1,4 @@
-"""What is asked: distributions of prompts, each with its own loss.
+"""Tasks: distributions of prompts, each with its own loss.
 
 A task samples one prompt (callers ``vmap``) and owns the loss; every convention a paper hides in
 its scaling is a field here, so a closed form and a simulation can be seen to speak of the same distribution.

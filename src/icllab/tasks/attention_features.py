@@ -1,4 +1,4 @@
-r"""What one linear-attention head knows of a context: its sufficient statistics, their distribution and their moments.
+r"""Sufficient statistics of a context for one linear-attention head, their distribution and their moments.
 
 .. math:: h = \Big[\frac{d}{\ell} \sum_{i \le \ell} y_i x_i \,;\; \frac{1}{\ell} \sum_{i \le \ell} y_i^2\Big]
           \in \mathbb{R}^{d+1}
@@ -31,7 +31,7 @@ _PROPOSALS = 8
 
 
 class FeatureSample(eqx.Module):
-    """A context reduced to its features, with the query that follows it and the query's label."""
+    """The features of a context, the query that follows it, and the query's label."""
 
     query: Float[Array, " dim"]
     features: Float[Array, " feature"]
@@ -39,7 +39,7 @@ class FeatureSample(eqx.Module):
 
 
 def features(x: Float[Array, "example dim"], y: Float[Array, " example"]) -> Float[Array, " feature"]:
-    """The features of a context of explicit examples; of none, zeros."""
+    """The features of a context of explicit examples; zeros for an empty context."""
     length, dim = x.shape
     if length == 0:
         return jnp.zeros(dim + 1, x.dtype)
@@ -47,7 +47,7 @@ def features(x: Float[Array, "example dim"], y: Float[Array, " example"]) -> Flo
 
 
 def prefix_features(prompt: RegressionPrompt) -> Float[Array, "position feature"]:
-    """The features of the examples before every position, O(length dim): row ``i`` is that of the first ``i``.
+    """Features of the examples before every position, in O(length dim); row ``i`` uses the first ``i`` examples.
 
     Each prefix is normalised by its own length; the empty one has zeros.
     """
@@ -59,9 +59,11 @@ def prefix_features(prompt: RegressionPrompt) -> Float[Array, "position feature"
 
 
 def gaussian_covariance(task: LinearRegression) -> Covariance:
-    """The input covariance of a task with Gaussian inputs; other inputs are refused."""
+    """The input covariance of a task with Gaussian inputs; raise for other inputs."""
     if not isinstance(task.inputs, GaussianInputs):
-        raise expected("inputs", "GaussianInputs (the distribution of the features is known for no other)", task.inputs)
+        raise expected(
+            "inputs", "GaussianInputs (the distribution of the features is not known for other inputs)", task.inputs
+        )
     return task.inputs.covariance
 
 
@@ -85,7 +87,7 @@ def sample_features(task: LinearRegression, *, key: PRNGKeyArray) -> FeatureSamp
 
 
 def features_of_length(task: LinearRegression, length: Float[Array, ""], *, key: PRNGKeyArray) -> FeatureSample:
-    """:func:`sample_features` for a context of ``length`` examples in place of the task's own.
+    """Draw as :func:`sample_features` does, for a context of ``length`` examples instead of the task's own.
 
     A length that is data: what is compiled for one serves them all.
     """
@@ -122,7 +124,7 @@ def _chi_square(freedom: Float[Array, ""], normals: Float[Array, "3 proposal"]) 
 
 
 def _nonzero(value: Float[Array, ""]) -> Float[Array, ""]:
-    """``value``, with ones in the place of zeros: a divisor of numbers that are zero there."""
+    """``value`` with zeros replaced by ones, to divide numbers that are zero at the same places."""
     return jnp.where(value == 0, jnp.ones_like(value), value)
 
 
@@ -144,7 +146,7 @@ class FeatureMoments(eqx.Module):
     noise_variance: float
 
     def error(self, gamma: Float[np.ndarray, "dim feature"]) -> float:
-        r"""The population error of the head :math:`\Gamma`, noise of the query's label included.
+        r"""The population error of the head :math:`\Gamma`, including the noise of the query's label.
 
         .. math:: E (y - x^\top \Gamma h)^2 = \rho + \mathrm{tr}\,\Sigma E[w w^\top]
                   - 2\, \mathrm{tr}\,\Sigma \Gamma E[h w^\top] + \mathrm{tr}\,\Sigma \Gamma E[h h^\top] \Gamma^\top

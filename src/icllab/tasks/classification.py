@@ -1,4 +1,4 @@
-"""Tasks whose answer is one of finitely many, or a sign: cross-entropy and accuracy."""
+"""Tasks whose answer is one of finitely many classes, or a sign: cross-entropy and accuracy."""
 
 import abc
 import dataclasses
@@ -48,7 +48,7 @@ class AbstractClassification(AbstractTask):
         return jnp.where(valid, logsumexp(prediction, axis=1) - jnp.sum(right, axis=1), jnp.nan)
 
     def accuracy(self, prediction: Array, prompt: Any) -> Float[Array, " answered"]:
-        """1 where the largest logit (the first of equal ones) is that of the right answer, else 0.
+        """1 if the right answer has the largest logit (the first of equal ones), else 0.
 
         NaN where the largest is not finite, as of logits that are NaN, and where :meth:`loss` is. Errors are those of
         :meth:`loss`.
@@ -58,7 +58,7 @@ class AbstractClassification(AbstractTask):
         return jnp.where(valid & jnp.isfinite(jnp.max(prediction, axis=1)), right, jnp.nan)
 
     def _targets(self, prediction: Array, prompt: Any) -> tuple[Int[Array, " answered"], Bool[Array, " answered"]]:
-        """The class of each target, and whether it is one of the task's and not masked."""
+        """The class of each target, and whether it is a valid class at a position that is not masked."""
         if prediction.ndim == 2 and prediction.shape[1] != self.class_count:
             raise expected("prediction", f"{self.class_count} classes", prediction.shape[1])
         count = answered(prediction, prompt, self.class_count)
@@ -67,7 +67,7 @@ class AbstractClassification(AbstractTask):
         return targets, valid if mask is None else valid & mask
 
     def require_prompts(self, prompts: Any) -> None:
-        """Raise if a right answer of stacked prompts is no class."""
+        """Raise if a right answer in stacked prompts is not a class."""
         targets, mask = jax.vmap(self.targets)(prompts), scored_positions(prompts)
         in_vocabulary("target", targets if mask is None else jnp.where(mask, targets, 0), self.class_count)
 
@@ -96,7 +96,7 @@ class SignLabels(AbstractTask):
         return self.task.length  # pyright: ignore[reportAttributeAccessIssue]
 
     def at_step(self, step: Int[Array, ""]) -> "SignLabels":
-        """The task of a step of training."""
+        """The task at a step of training."""
         return dataclasses.replace(self, task=self.task.at_step(step))
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
@@ -114,6 +114,6 @@ class SignLabels(AbstractTask):
         return losses if mask is None else jnp.where(mask, losses, jnp.nan)
 
     def accuracy(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
-        """1 where prediction and label have one sign, else 0; NaN where the loss is NaN."""
+        """1 if prediction and label have the same sign, else 0; NaN where the loss is NaN."""
         right = (jnp.sign(prediction) == prompt.y[-answered(prediction, prompt) :]).astype(prediction.dtype)
         return jnp.where(jnp.isnan(self.loss(prediction, prompt)), jnp.nan, right)

@@ -1,4 +1,4 @@
-r"""A curriculum of prompts: fewer input dimensions and fewer examples at first, more of both as training goes on."""
+"""A curriculum of prompts: few input dimensions and examples at first, more of both as training goes on."""
 
 import dataclasses
 
@@ -51,7 +51,7 @@ class Curriculum(AbstractTask):
         if not isinstance(getattr(self.task, "inputs", None), AbstractInputs):
             raise expected("task", "a regression with a distribution of inputs", kind_of(self.task))
         for name, most in (("dim", self.task.dim), ("positions", self.length + 1)):  # pyright: ignore[reportAttributeAccessIssue]
-            Domain(int, least=1, most=most).require(name, getattr(self, name), "it grows to those of the task")
+            Domain(int, least=1, most=most).require(name, getattr(self, name), "it grows to the task's own value")
         for name in ("dim_increment", "positions_increment", "interval"):
             require_integer(name, getattr(self, name))
 
@@ -71,11 +71,11 @@ class Curriculum(AbstractTask):
         return self._grown(self.positions, self.positions_increment, self.length + 1)
 
     def at_step(self, step: Int[Array, ""]) -> "Curriculum":
-        """The task of a step of training."""
+        """The task at a step of training."""
         return dataclasses.replace(self, step=step)
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
-        """One prompt of the present step, of the full length and masked."""
+        """One prompt of full length at the present step, with a mask."""
         require_key(key)
         inputs = _Truncated(self.task.inputs, self.active_dim)  # pyright: ignore[reportAttributeAccessIssue]
         task = eqx.tree_at(lambda task: task.inputs, self.task, inputs)
@@ -112,7 +112,7 @@ class _Truncated(AbstractInputs):
         return self._truncated(self.inputs.sample_many(count, dim, key=key))
 
     def second_moment(self, dim: int) -> Float[Array, "dim dim"]:
-        """That of the active coordinates."""
+        """The second moment of the active coordinates."""
         return self._truncated(self._truncated(self.inputs.second_moment(dim)).T)
 
     def _truncated(self, rows: Float[Array, "row dim"]) -> Float[Array, "row dim"]:

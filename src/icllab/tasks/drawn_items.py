@@ -1,4 +1,4 @@
-"""What tasks of item-label prompts share: their interface, and draws of classes, labels and orders."""
+"""Interface that tasks of item-label prompts share, and draws of classes, labels and orders."""
 
 import abc
 from typing import Any
@@ -16,7 +16,7 @@ from icllab.tasks.classification import AbstractClassification
 
 
 class AbstractItemLabels(AbstractClassification):
-    """A task of item-label prompts, drawn many at once."""
+    """A task of item-label prompts that are drawn in batches."""
 
     def targets(self, prompt: ItemLabelPrompt) -> Int[Array, " position"]:
         """The label of each item."""
@@ -33,14 +33,14 @@ class AbstractItemLabels(AbstractClassification):
 
 
 class AbstractItems(AbstractItemLabels):
-    """Prompts of N pairs and a query that ``_made`` makes of uniform and of normal numbers."""
+    """Prompts of N pairs and a query; ``_made`` builds each from uniform and normal numbers."""
 
     label_vectors: eqx.AbstractVar[Float[Array, "label dim"]]
     pairs: eqx.AbstractVar[int]
 
     @property
     def labels(self) -> int:
-        """L."""
+        """L, the number of labels."""
         return self.label_vectors.shape[0]
 
     @property
@@ -60,7 +60,7 @@ class AbstractItems(AbstractItemLabels):
 
     @property
     def tokens(self) -> int:
-        """T = 2N + 1."""
+        """Number of tokens, T = 2N + 1."""
         return 2 * self.pairs + 1
 
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
@@ -71,7 +71,7 @@ class AbstractItems(AbstractItemLabels):
 
 @eqx.filter_jit
 def _many(task: Any, count: int, key: PRNGKeyArray) -> ItemLabelPrompt:
-    """Compiled: called as it is, every operation would be compiled by itself."""
+    """Draw ``count`` prompts in one compiled program; without it, each operation would be compiled separately."""
     sizes, dtype, vectors = task._uniforms(), task.label_vectors.dtype, task._vectors()
     numbers = sum(sizes.values())
     uniform, normal = uniform_and_normal(count, numbers, vectors * task.dim, dtype=dtype, key=key)
@@ -81,19 +81,19 @@ def _many(task: Any, count: int, key: PRNGKeyArray) -> ItemLabelPrompt:
 
 
 def zipf(rows: Float[Array, "class *rest"], exponent: Float[Array, ""]) -> Float[Array, " class"]:
-    r"""Frequencies :math:`p(k) \propto k^{-\alpha}` of classes that have a row each."""
+    r"""Frequencies :math:`p(k) \propto k^{-\alpha}` of classes, one for each row."""
     rank = jnp.arange(1, rows.shape[0] + 1, dtype=rows.dtype)
     weight = rank ** -exponent.astype(rank.dtype)
     return weight / jnp.sum(weight)
 
 
 def whole(u: Array, count: int) -> Int[Array, "..."]:
-    """Whole numbers from 0 to ``count`` - 1."""
+    """Map numbers in [0, 1) to integers from 0 to ``count`` - 1."""
     return jnp.minimum((u * count).astype(int), count - 1)
 
 
 def ranks(u: Float[Array, " slot"]) -> Int[Array, " slot"]:
-    """A random order: the rank of each of some uniform numbers, of equal ones the first first."""
+    """A random order: the rank of each uniform number; equal numbers keep their order."""
     before = np.tril(np.ones((len(u), len(u)), bool), -1)
     return jnp.sum((u[None] < u[:, None]) | ((u[None] == u[:, None]) & before), axis=1)
 
@@ -105,7 +105,7 @@ def inverse(below: Float[Array, " class"], u: Float[Array, " draw"]) -> Int[Arra
 
 
 def distinct(u: Float[Array, " draw"], weights: Float[Array, " label"]) -> Int[Array, " draw"]:
-    """Labels drawn one after the other, each with odds by weight among those that have not come yet."""
+    """Draw labels one after the other without replacement, with odds proportional to their weights."""
     labels: list[Array] = []
     for i in range(len(u)):
         below = jnp.cumsum(weights)

@@ -1,4 +1,4 @@
-r"""Few-shot prompts: some pairs of a table as examples, then the question of another, whose answer alone is scored.
+r"""Few-shot prompts: some pairs of a table as examples, then a question; only the answer is scored.
 
 .. math:: \text{France -> Paris} \;\; \text{Kenya -> Nairobi} \;\; \text{Norway ->}
 
@@ -27,7 +27,7 @@ EMPTY = -1
 
 
 class FewShotPrompt(TokenPrompt):
-    """Tokens of which only those of an answer count.
+    """Tokens of a prompt whose loss counts only the answer's tokens.
 
     Attributes:
         answer: True for the tokens of the answer; None: for all that are real.
@@ -37,7 +37,7 @@ class FewShotPrompt(TokenPrompt):
 
     @property
     def scored(self) -> Bool[Array, "*prompt position"] | None:
-        """Which positions are followed by a token of the answer."""
+        """True at positions whose next token belongs to the answer."""
         return super().scored if self.answer is None else self.answer[..., 1:]
 
     @property
@@ -46,7 +46,7 @@ class FewShotPrompt(TokenPrompt):
         return jnp.argmax(jnp.ones_like(self.tokens, bool) if self.answer is None else self.answer) - 1
 
     def replaced_after(self, position: int, replacement: "FewShotPrompt") -> "FewShotPrompt":  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Tokens up to and including ``position`` stay, and whether they are of the answer."""
+        """Keep the tokens and their answer mask up to and including ``position``; replace the rest."""
         plain, answer = super().replaced_after(position, replacement), None
         if self.answer is not None and replacement.answer is not None:
             answer = jnp.where(jnp.arange(len(self.answer)) <= position, self.answer, replacement.answer)
@@ -61,7 +61,7 @@ class FewShotPrompt(TokenPrompt):
 
 
 class FewShot(AbstractTokens):
-    r"""Different pairs of a table as examples, then the question of another, all drawn uniformly.
+    """Different pairs of a table as examples, then the question of another pair, all drawn uniformly.
 
     The loss is the cross-entropy in nats at the tokens of the answer, and NaN elsewhere. One key gives the same query
     and the same pairs for all ``labels``; with more ``shots`` it gives more pairs beside them. ``labels`` are
@@ -118,7 +118,7 @@ class FewShot(AbstractTokens):
         vocabulary: int | None = None,
         bos: bool = True,
     ) -> "FewShot":
-        """Prompts of ``pairs`` of an item and its answer, in tokens of the package ``tokenizers``.
+        """Prompts from ``pairs`` of an item and its answer, in tokens of the package ``tokenizers``.
 
         ``template`` has ``{}`` for the item and for the answer; a space before one belongs to its first token.
         ``prefix`` stands before all. Special tokens are left out, but what the tokenizer puts before each text, such as
@@ -139,27 +139,32 @@ class FewShot(AbstractTokens):
         require_known("labels", labels, LABELS)
         items, words = [pair[0] for pair in pairs], list(dict.fromkeys(pair[-1] for pair in pairs))
         if len(set(items)) < len(items) or not all(len(pair) == 2 and all(pair) for pair in pairs):
-            raise expected("pairs", "pairs of an item, each once, and its answer", pairs[:3])
+            raise expected("pairs", "pairs of an item and its answer, with different items", pairs[:3])
         fewest = shots + (3 if labels == "shuffled" and shots == 1 else 1)
         if len(pairs) < fewest:
             raise expected("pairs", f"at least {fewest} pairs for {shots} shots", len(pairs))
         classes = np.array([words.index(word) for _, word in pairs], np.int32)
         if labels == "symbols" and not (balanced and shots):
             hint = "give balanced=True and shots"
-            raise expected("labels", "examples of every answer, where they are symbols", labels, hint)
+            raise expected("labels", "examples of every answer if answers are symbols", labels, hint)
         if balanced and (shots % len(words) or np.bincount(classes).min() <= shots // len(words)):
             counts = f"{len(words)} answers, the rarest of {np.bincount(classes).min()} pairs"
-            hint = "shots: a multiple of the number of answers; more pairs of each"
-            raise expected("balanced", f"as many of each answer among {shots} examples, and one left", counts, hint)
+            hint = "give shots that are a multiple of the number of answers, or more pairs of each"
+            raise expected(
+                "balanced",
+                f"an equal number of each answer among {shots} examples, and one pair left for the query",
+                counts,
+                hint,
+            )
         if labels == "symbols" and (len(set(symbols)) < len(words) or not set(symbols).isdisjoint(words)):
-            raise expected("symbols", f"at least {len(words)} different ones that are no answers", list(symbols))
+            raise expected("symbols", f"at least {len(words)} different symbols that are not answers", list(symbols))
 
         script = _Script(tokenizer, template)
         script.require_parts(prefix, pairs, symbols if labels == "symbols" else ())
         questions, answers = [script.question(item) for item in items], [script.answer(word) for word in words]
         for name, rows in (("items", questions), ("answers", answers)):
             if len(set(map(tuple, rows))) < len(rows):
-                raise expected("pairs", f"{name} that differ in their tokens", "two of the same", "see <unk>")
+                raise expected("pairs", f"{name} that differ in their tokens", "two with the same tokens", "see <unk>")
         marks = [script.answer(symbol) for symbol in symbols] if labels == "symbols" else [[]]
         start, end = script.ids(prefix), script.ids(script.end)
         begin = beginning(tokenizer) if bos else ()
@@ -183,7 +188,7 @@ class FewShot(AbstractTokens):
         return cls(*arrays, shots, labels, balanced, tokens, size, begin)
 
     def draw(self, *, key: PRNGKeyArray) -> tuple[Int[Array, " shot"], Int[Array, " shot"], Int[Array, ""]]:
-        """Numbers of the examples' pairs, of the pairs whose labels they show, and of the query's pair."""
+        """Indices of the examples' pairs, of the pairs whose labels the examples show, and of the query's pair."""
         require_key(key)
         of_pairs, of_labels = jax.random.split(key)
         order = jax.random.permutation(of_pairs, len(self.classes))
@@ -217,7 +222,7 @@ class FewShot(AbstractTokens):
         return TokenPrompt(prompt.tokens, jnp.arange(self.tokens) < before + 2)
 
     def shown_answers(self, *, key: PRNGKeyArray) -> Int[Array, "answer token"]:
-        """Tokens that stand for each answer of the table in the prompt of a key: its own, or those of a symbol."""
+        """Tokens that stand for each answer of the table in the prompt of a key: its own tokens, or a symbol's."""
         require_key(key)
         if self.labels != "symbols":
             return self.answers
@@ -230,7 +235,7 @@ class FewShot(AbstractTokens):
         query: Int[Array, ""],
         answer: Int[Array, " token"],
     ) -> FewShotPrompt:
-        """The prompt of pairs by their numbers, with labels and an answer in tokens, of which -1 is none."""
+        """Build the prompt of pairs by their numbers, with labels and answer as tokens; -1 marks padding."""
         ends = jnp.broadcast_to(self.end, (len(examples), len(self.end)))
         shown = jnp.concatenate([self.questions[examples], labels, ends], axis=1).ravel()
         begin = [jnp.array(self.beginning, jnp.int32)] if self.beginning else []
@@ -239,12 +244,12 @@ class FewShot(AbstractTokens):
         real = ids != EMPTY
         places = jnp.where(real, jnp.cumsum(real) - 1, self.tokens)
         tokens = jnp.zeros(self.tokens, jnp.int32).at[places].set(ids, mode="drop")
-        at = jnp.arange(self.tokens)
-        mask = at < jnp.sum(real)
-        return FewShotPrompt(tokens, mask, mask & (at >= jnp.sum(before != EMPTY)))
+        index = jnp.arange(self.tokens)
+        mask = index < jnp.sum(real)
+        return FewShotPrompt(tokens, mask, mask & (index >= jnp.sum(before != EMPTY)))
 
     def alternatives(self, prompt: FewShotPrompt) -> FewShotPrompt:
-        """The prompt with each answer of the table in turn in place of its own, stacked and padded to one length.
+        """The prompt with its answer replaced by each answer of the table in turn, stacked and padded to one length.
 
         Raises:
             InputError: Labels are symbols.
@@ -253,22 +258,22 @@ class FewShot(AbstractTokens):
             raise expected("labels", "answers of the table", self.labels)
         begin, longest = prompt.query + 1, self.answers.shape[1]
         tokens = jnp.pad(prompt.tokens, (0, longest - 1))  # another answer may have more tokens than the longest prompt
-        at = jnp.arange(len(tokens))
+        index = jnp.arange(len(tokens))
 
         def written(answer: Array) -> FewShotPrompt:
             size = jnp.sum(answer != EMPTY)
-            place = jnp.clip(at - begin, 0, longest - 1)
-            mask = at < begin + size
-            return FewShotPrompt(jnp.where(at < begin, tokens, answer[place]), mask, mask & (at >= begin))
+            place = jnp.clip(index - begin, 0, longest - 1)
+            mask = index < begin + size
+            return FewShotPrompt(jnp.where(index < begin, tokens, answer[place]), mask, mask & (index >= begin))
 
         return jax.vmap(written)(self.answers)
 
     def log_likelihood(self, prediction: Array, prompt: FewShotPrompt) -> Float[Array, ""]:
-        r"""The sum of :math:`\ln p` over the tokens of the answer, each given those before it, in nats."""
+        r"""Log-likelihood of the answer in nats: :math:`\ln p` of each token given those before it, summed."""
         return -jnp.sum(jnp.where(self._scored(prompt), self.loss(prediction, prompt), 0))
 
     def exact_match(self, prediction: Array, prompt: FewShotPrompt) -> Float[Array, ""]:
-        """1 where every token of the answer has the largest logit, given those before it, else 0."""
+        """1 if every token of the answer has the largest logit, given the tokens before it, else 0."""
         return jnp.min(jnp.where(self._scored(prompt), self.accuracy(prediction, prompt), 1))
 
     @staticmethod
@@ -277,7 +282,7 @@ class FewShot(AbstractTokens):
 
 
 class _Script:
-    """How pairs are written: the parts of a template, in tokens. A space at the end of a part goes to what follows."""
+    """The parts of a template in tokens. A space at the end of a part is moved to the next part."""
 
     def __init__(self, tokenizer: Any, template: str) -> None:
         parts = template.split("{}") if isinstance(template, str) else []
@@ -299,7 +304,7 @@ class _Script:
         return self.ids(self.spaces[1] + word)
 
     def require_parts(self, prefix: str, pairs: Sequence[tuple[str, ...]], symbols: Sequence[str]) -> None:
-        """Raise unless the tokens of a prompt are those of its parts.
+        """Raise unless tokenizing a prompt gives the tokens of its parts, one after the other.
 
         Each item stands with its own label, with the next one's and, in turn, with each symbol, and before the next.
         """
@@ -313,7 +318,7 @@ class _Script:
                 if self.ids(text) != self.ids(prefix) + example + follows:
                     hint = "another template=, such as one with a space before each {} and a newline at its end"
                     raise expected(
-                        "template", f"tokens that do not reach over the parts of {text!r}", "one that does", hint
+                        "template", f"tokens that end where the parts of {text!r} end", "a token across two parts", hint
                     )
 
 

@@ -1,4 +1,4 @@
-"""A fixed set of prompts as a task: what a network trained on so many prompts has seen, and nothing else."""
+"""A fixed set of prompts as a task: the only prompts that a network trained on it has seen."""
 
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from icllab.tasks.regression import number
 
 
 class FixedPrompts(AbstractTask):
-    r"""Prompts drawn uniformly, with replacement, from the first n of a set; the loss is that of another task.
+    r"""Prompts drawn uniformly, with replacement, from the first n of a set; another task gives the loss.
 
     .. math:: \text{prompt} = P_I, \qquad I \text{ uniform on } \{1, \dots, n\}
 
@@ -45,7 +45,7 @@ class FixedPrompts(AbstractTask):
 
     @classmethod
     def from_task(cls, task: AbstractTask, count: int, *, key: PRNGKeyArray) -> "FixedPrompts":
-        """A set of ``count`` prompts of ``task``, all of them in use."""
+        """A set of ``count`` prompts of ``task``, all in use."""
         require_task(task)
         require_integer("count", count)
         require_key(key)
@@ -63,7 +63,7 @@ class FixedPrompts(AbstractTask):
 
     @property
     def accuracy(self) -> Any:
-        """The method of the task that the prompts were drawn from, of a classification."""
+        """The accuracy of the task that the prompts were drawn from, if it is a classification."""
         return self.task.accuracy  # pyright: ignore[reportAttributeAccessIssue]
 
     def sample(self, *, key: PRNGKeyArray) -> Prompt:

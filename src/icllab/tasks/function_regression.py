@@ -66,14 +66,14 @@ class FunctionRegression(AbstractRegression):
         require_kernel("kernel", self.kernel, symmetric=True)
         require_flag("repair", self.repair)
         if self.kernel == "relu" and not self.repair:
-            hint = "repair=True takes the matrix absolute value; arc_cosine is a kernel that is near"
-            raise expected("kernel", "one that is positive semi-definite", "relu", hint)
+            hint = "repair=True takes the matrix absolute value; arc_cosine is a similar kernel"
+            raise expected("kernel", "a positive semi-definite kernel", "relu", hint)
         tiny = np.finfo(float).tiny
         Domain(least=tiny, text="a finite number > 0").require_leaf("temperature", self.temperature)
         NON_NEGATIVE.require_leaf("noise_variance", self.noise_variance)
 
     def covariance(self, x: Float[Array, "position dim"]) -> Float[Array, "position position"]:
-        """Covariance of the function's values at these inputs, without noise; of all together where it is repaired."""
+        """Covariance of the function's values at these inputs, without noise; a repair acts on all inputs together."""
         matrix = gram(self.kernel, self.temperature, x)
         return repaired(matrix) if self.repair else matrix
 

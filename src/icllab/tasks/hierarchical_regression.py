@@ -1,4 +1,4 @@
-r"""Linear regressions that differ from prompt to prompt in all but their form, as tables of measurements do.
+"""Linear regressions that share only their form from prompt to prompt, as tables of measurements do.
 
 :class:`~icllab.tasks.linear_regression.LinearRegression` has one covariance of inputs and one noise for all
 prompts, and a predictor that is trained on it may take them for granted. Here a prompt has correlations,
@@ -21,7 +21,7 @@ from icllab.tasks.regression import AbstractRegression, real, require_sizes
 
 
 def _share(name: str, value: Any) -> Array:
-    """A share as an array; anything but one real number raises."""
+    """A fraction as an array; raise unless it is one real number."""
     array = real(name, value)
     if array.ndim:
         raise expected(name, "a number from 0 to 1", f"shape {array.shape}")
@@ -29,7 +29,7 @@ def _share(name: str, value: Any) -> Array:
 
 
 class HierarchicalRegression(AbstractRegression):
-    r"""Prompts of a linear function, whose correlations, weights and noise are drawn anew for each prompt.
+    r"""Prompts of a linear function; correlations, weights and noise are drawn anew for each prompt.
 
     .. math:: u_j &\sim \mathrm{U}(S^{m-1}), \qquad x_i = (u_1, \dots, u_d)^\top g_i, \quad g_i \sim N(0, I_m), \\
               w &\propto v \sim N(0, I_d), \quad w^\top \Sigma\, w = h, \qquad h \sim \mathrm{U}(h_0, h_1), \\
@@ -61,10 +61,10 @@ class HierarchicalRegression(AbstractRegression):
         least, largest = self.least_explained, self.most_explained
         if not isinstance(least, Tracer) and not isinstance(largest, Tracer) and not bool(0 <= least <= largest <= 1):
             shares = [float(np.asarray(share)) for share in (least, largest)]
-            raise expected("least_explained and most_explained", "two shares, 0 <= least <= most <= 1", shares)
+            raise expected("least_explained and most_explained", "two fractions, 0 <= least <= most <= 1", shares)
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
-        """One prompt of ``length + 1`` positions, O(dim factors) each."""
+        """One prompt of ``length + 1`` positions, at a cost of O(dim factors) each."""
         require_key(key)
         of_table, of_rows = jax.random.split(key)
         dtype, positions = self.most_explained.dtype, self.length + 1

@@ -1,4 +1,4 @@
-r"""Sequences whose next token depends on several before it: a source whose least loss falls with the context, exactly.
+"""Sequences whose next token depends on several tokens before it; the exact least loss falls with the context.
 
 The least loss with l tokens seen is the entropy of a token given the l before it. It falls until l is the order of the
 chain, and is the entropy rate from there on.
@@ -42,7 +42,7 @@ class HigherOrderChain(AbstractSequences):
     tokens: int = eqx.field(static=True)
 
     def __init__(self, transition: Float[Array | np.ndarray, "context state"], *, order: int, tokens: int) -> None:
-        """From the transitions of every context."""
+        """Build the chain from the transitions of every context."""
         require_integer("order", order)
         require_integer("tokens", tokens, least=order + 1)
         self.order, self.tokens = order, tokens
@@ -93,11 +93,11 @@ class HigherOrderChain(AbstractSequences):
 
     @property
     def vocabulary(self) -> int:
-        """V."""
+        """V, the size of the vocabulary."""
         return self.transition.shape[1]
 
     def conditionals(self) -> list[Float[np.ndarray, "context state"]]:
-        r"""The distribution of a token given the j before it, for j = 0, ..., k, in float64. Not traceable.
+        """The distribution of a token given the j tokens before it, for j = 0, ..., k, in float64. Not traceable.
 
         That of fewer than k is the mean of T over what came before, under the stationary distribution.
         """
@@ -111,7 +111,7 @@ class HigherOrderChain(AbstractSequences):
         return tables[::-1]
 
     def least_losses(self) -> Float[np.ndarray, " seen"]:
-        r"""The entropy of a token given the j before it, for j = 0, ..., k, in nats; the last is the entropy rate.
+        r"""Entropy in nats of a token given the j tokens before it, for j = 0, ..., k; the last is the entropy rate.
 
         .. math:: h_j = -\sum_{c,b} P(c)\,P(b \mid c) \ln P(b \mid c), \qquad c \text{ of } j \text{ tokens}
 
@@ -125,7 +125,7 @@ class HigherOrderChain(AbstractSequences):
         return np.array(entropies[::-1])
 
     def entropies(self) -> Float[np.ndarray, " position"]:
-        """The least expected loss at every position, in nats: with j tokens seen :math:`h_{min(j, k)}`."""
+        """The least expected loss at every position, in nats: :math:`h_{min(j, k)}` after j tokens."""
         return self.least_losses()[np.minimum(np.arange(1, self.tokens), self.order)]
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:

@@ -1,4 +1,4 @@
-r"""Linear regression in context with everything integrated out but the sample covariance of the examples.
+r"""Linear regression in context, integrated over everything except the sample covariance of the examples.
 
 Gradient descent, preconditioned or not, and the linear attention that runs it answer a query with
 
@@ -29,7 +29,7 @@ from icllab.tasks.sample_covariances import sample_covariance
 
 
 class CovariancePrompt(Prompt):
-    r"""The sample covariance of a prompt's examples, which is all that is left of them.
+    """The sample covariance of a prompt's examples, from which the prediction is made.
 
     A predictor answers with its label map :math:`R(S)`, [1, dim, dim], at the last position, the query after all
     examples. Other positions are not to be answered: the examples cannot be told apart any more.
@@ -44,7 +44,7 @@ class CovariancePrompt(Prompt):
 
     @property
     def positions(self) -> int:
-        """One per example, and the query."""
+        """Number of positions: one for each example, and one for the query."""
         return self.examples + 1
 
     @property
@@ -53,11 +53,11 @@ class CovariancePrompt(Prompt):
         return self.covariance.shape[-1]
 
     def replaced_after(self, position: int, replacement: Prompt) -> "CovariancePrompt":
-        """Nothing of it comes after the last position; at others it is not defined."""
+        """Return the prompt, whose last position has nothing after it; raise at other positions."""
         return self.alone(position, size=position + 1)
 
     def alone(self, position: int, *, size: int = 1) -> "CovariancePrompt":
-        """All of the prompt: a part of the examples cannot be taken out."""
+        """Return the whole prompt; raise for a part of it, because examples cannot be separated."""
         if position != self.length or size != self.positions:
             requirement = f"the whole prompt, position {self.length} and size {self.positions}"
             raise expected("position", requirement, f"position {position} and size {size}")
@@ -65,7 +65,7 @@ class CovariancePrompt(Prompt):
 
 
 class IntegratedRegression(AbstractTask):
-    r"""A linear regression of which only sample covariances are drawn; the loss is the mean over all the rest.
+    r"""A linear regression that draws only sample covariances; the loss is the mean over everything else.
 
     .. math::
         \mathbb E\bigl[(y_q - \hat y)^2 \mid S\bigr] = \rho + \mathrm{tr}\,\Sigma\,(I - RS)\,W\,(I - RS)^\top
@@ -123,7 +123,7 @@ class IntegratedRegression(AbstractTask):
 
 
 def _input_covariance(task: LinearRegression) -> Covariance:
-    """The query's covariance, in the shape that a Gaussian one has, where multiplying by it is cheap."""
+    """The query's covariance, in the shape of a Gaussian's covariance if multiplying by it is then cheap."""
     return task.inputs.covariance if isinstance(task.inputs, GaussianInputs) else task.inputs.second_moment(task.dim)
 
 
@@ -137,5 +137,5 @@ def _second_moment(weights: AbstractWeights) -> Covariance:
 
 
 def _times(covariance: Covariance, matrix: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """A covariance of any shape times a matrix."""
+    """Product of a covariance of any shape and a matrix."""
     return covariance @ matrix if covariance.ndim == 2 else covariance.reshape(-1, 1) * matrix

@@ -64,20 +64,20 @@ class ItemBursts(AbstractItems):
             requirement = f"at most {self.pairs // bursts}, for {bursts} bursts in {self.pairs} pairs"
             raise expected("burstiness", requirement, self.burstiness)
         if not self.burstiness and (self.distractors or self.labelling != "known"):
-            raise expected("burstiness", "at least 1 with distractors, or labels of a context's own", 0)
+            raise expected("burstiness", "at least 1 with distractors, or with labels drawn for each context", 0)
         if self.labelling == "flipped" and self.distractors != 1:
-            raise expected("distractors", "1, whose label the query's class gets", self.distractors)
+            raise expected("distractors", "1 (the query's class gets its label)", self.distractors)
         least = bursts + (self._rest if self.remainder == "distinct" else min(self._rest, self.remainder == "apart"))
         if classes < least:
-            raise expected("exemplars", f"those of at least {least} classes, different ones", f"{classes} classes")
+            raise expected("exemplars", f"exemplars of at least {least} different classes", f"{classes} classes")
         if self.labelling == "random" and self.labels < bursts:
-            raise expected("labels", f"at least {bursts}, different ones for all bursts", self.labels)
+            raise expected("labels", f"at least {bursts}, one for each burst", self.labels)
         for name in ("zipf_exponent", "noise_variance"):
             NON_NEGATIVE.require_leaf(name, getattr(self, name))
 
     @property
     def position_dim(self) -> int:
-        """P = 2N + 1, a place for each token."""
+        """P = 2N + 1, one position for each token."""
         return self.tokens
 
     @property
@@ -92,7 +92,7 @@ class ItemBursts(AbstractItems):
         return self.pairs + 1
 
     def _made(self, uniform: dict[str, Array], normal: Float[Array, "position dim"]) -> ItemLabelPrompt:
-        """A prompt made of uniform numbers in [0, 1) and of vectors from N(0, I/D)."""
+        """Build a prompt from uniform numbers in [0, 1) and vectors from N(0, I/D)."""
         bursts, p = 1 + self.distractors, zipf(self.exemplars, self.zipf_exponent)
         u = uniform["classes"]
         drawn = distinct(u if self.remainder == "distinct" else u[:bursts], p)

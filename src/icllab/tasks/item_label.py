@@ -1,4 +1,4 @@
-r"""Items and their labels in context, of classes that may be known, and an item whose label is asked for.
+r"""Items and their labels in context, of known or novel classes, and a query item whose label is asked for.
 
 .. math:: x_1, l_1, \dots, x_N, l_N, x_q \;\mapsto\; l_q, \qquad
           x = \frac{\mu_k + \epsilon\, \eta}{\sqrt{1 + \epsilon^2}}, \quad \mu_k, \eta \sim N(0, I_D / D)
@@ -99,12 +99,16 @@ class ItemLabel(AbstractItems):
         if self.labels < 2:
             raise expected("labels", "an integer of at least 2", self.labels)
         if pairs % self.burstiness or groups < 2:
-            hint = "a context of one class needs no look" if groups == 1 and not pairs % self.burstiness else ""
+            hint = (
+                "a context of one class tells the label without its items"
+                if groups == 1 and not pairs % self.burstiness
+                else ""
+            )
             raise expected("burstiness", f"a divisor of the {pairs} pairs, below {pairs}", self.burstiness, hint)
         if self.position_dim < self.tokens:
-            raise expected("position_dim", f"at least {self.tokens}, a place for every token", self.position_dim)
+            raise expected("position_dim", f"at least {self.tokens}, a position for every token", self.position_dim)
         if self.no_repeats and self.labels < groups:
-            requirement = f"at least {groups}, different ones for all classes of a context"
+            requirement = f"at least {groups}, one for each class of a context"
             raise expected("labels", requirement, self.labels, "or no_repeats=False")
         if self.means is not None and self.means.shape[0] % self.labels:
             raise expected("classes", f"a multiple of the {self.labels} labels", self.means.shape[0])
@@ -115,7 +119,7 @@ class ItemLabel(AbstractItems):
         for name in ("zipf_exponent", "within_class_noise"):
             NON_NEGATIVE.require_leaf(name, getattr(self, name))
         if self.means is None:
-            requirement = "1 where classes are infinitely many"
+            requirement = "1 if the number of classes is infinite"
             Domain(least=1, most=1, text=requirement).require_leaf("p_novel", self.mixture.p_novel, "give classes=")
 
     @classmethod
@@ -134,7 +138,7 @@ class ItemLabel(AbstractItems):
         no_repeats: bool = False,
         key: PRNGKeyArray,
     ) -> "ItemLabel":
-        """Label vectors and means drawn once; the same label vectors for one key whatever the number of classes.
+        """Draw label vectors and class means; one key gives the same label vectors for any number of classes.
 
         Arguments are the fields, and K ``classes`` (a multiple of L; None: infinitely many), L ``labels`` and ``dim``
         D. ``position_dim=None`` has one for each token, 2N + 1. ``mixture=None`` has bursty prompts alone, and novel
@@ -171,7 +175,7 @@ class ItemLabel(AbstractItems):
 
     @property
     def classes(self) -> int | None:
-        """K; None: infinitely many."""
+        """K, the number of classes; None: infinitely many."""
         return None if self.means is None else self.means.shape[0]
 
     @property
@@ -181,20 +185,20 @@ class ItemLabel(AbstractItems):
 
     @property
     def frequencies(self) -> Float[Array, " class"]:
-        r"""Frequencies of the K classes, :math:`p(k) \propto k^{-\alpha}`, from the most frequent on."""
+        r"""Frequencies of the K classes, :math:`p(k) \propto k^{-\alpha}`, in descending order."""
         return zipf(self._known(), self.zipf_exponent)
 
     def in_context(self) -> "ItemLabel":
-        """IC: novel classes throughout. Only the context knows their labels."""
+        """IC, the task with novel classes throughout. Only the context knows their labels."""
         return dataclasses.replace(self, mixture=PromptMixture(1.0, 1.0), swapped=False)
 
     def swapped_labels(self) -> "ItemLabel":
-        """IC2: known classes, and every label replaced by the next. The context contradicts the weights."""
+        """IC2, the task with known classes, each with the next label. The context contradicts the weights."""
         self._known()
         return dataclasses.replace(self, mixture=PromptMixture(1.0, 0.0), swapped=True)
 
     def in_weights(self, *, purged: bool = False) -> "ItemLabel":
-        """IW: known classes, context and query drawn independently.
+        """IW, the task with known classes, and context and query drawn independently.
 
         Args:
             purged: Whether the query's class is kept out of the context, where it is by chance else.
@@ -203,7 +207,7 @@ class ItemLabel(AbstractItems):
         return dataclasses.replace(self, mixture=PromptMixture(0.0, 0.0), swapped=False, purged=purged)
 
     def levels(self) -> Levels:
-        """The exact accuracies of four ways to answer, on this distribution of prompts. Not traceable."""
+        """The exact accuracies of four simple predictors on this distribution of prompts. Not traceable."""
         names = ("labels", "pairs", "burstiness", "no_repeats", "swapped", "purged")
         mixture = {name: float(getattr(self.mixture, name)) for name in ("p_bursty", "p_novel")}
         frequencies = None if self.means is None else np.asarray(self.frequencies, float)
@@ -211,7 +215,7 @@ class ItemLabel(AbstractItems):
 
     def _known(self) -> Array:
         if self.means is None:
-            raise expected("classes", "a finite number of them", None, "novel ones: in_context()")
+            raise expected("classes", "a finite number", None, "in_context() has novel classes")
         return self.means
 
     @property
@@ -220,11 +224,11 @@ class ItemLabel(AbstractItems):
 
     @property
     def _single(self) -> bool:
-        """Whether every class of a context has one item, and no other prompt has the class."""
+        """True if every class of a context has exactly one item and appears in no other prompt."""
         return self.means is None and self.burstiness == 1 and self.novel_classes is None
 
     def _uniforms(self) -> dict[str, int]:
-        """Numbers of uniform draws of a prompt, by purpose."""
+        """Number of uniform draws of a prompt, by purpose."""
         sizes = {"slot": 1, "shift": 1, "labels": self._groups}
         if not self._single:
             sizes |= {"order": self.pairs}
@@ -237,7 +241,7 @@ class ItemLabel(AbstractItems):
         return self.pairs + 1 + (0 if self._single else self._groups)
 
     def _made(self, uniform: dict[str, Array], normal: Float[Array, "vector dim"]) -> ItemLabelPrompt:
-        """A prompt made of uniform numbers in [0, 1) and of vectors from N(0, I/D)."""
+        """Build a prompt from uniform numbers in [0, 1) and vectors from N(0, I/D)."""
         groups, labels = self._groups, self.labels
         order = jnp.arange(self.pairs) if self._single else ranks(uniform["order"]) // self.burstiness
         slot = whole(uniform["slot"][0], self.pairs)
@@ -254,8 +258,8 @@ class ItemLabel(AbstractItems):
         else:
             mean, noise = normal[:groups][shown], normal[groups:]
             if self.means is not None:
-                known, novel = self._classes(uniform, group)
-                number = jnp.where(novel, number, known)
+                base, novel = self._classes(uniform, group)
+                number = jnp.where(novel, number, base)
                 label = jnp.where(novel, label, number % labels)
                 mean = jnp.where(novel, mean, self.means[jnp.maximum(number, 0)])
             eps = self.within_class_noise.astype(normal.dtype)
@@ -272,7 +276,7 @@ class ItemLabel(AbstractItems):
         )
 
     def _single_items(self, normal: Array, slot: Array) -> Float[Array, "position dim"]:
-        r"""Items of classes that come once, and a query of one: :math:`x_q = \rho\, x + \sqrt{1 - \rho^2}\, g`."""
+        r"""Items of classes that appear once, and a query of one class: :math:`x_q = \rho\,x + \sqrt{1-\rho^2}\,g`."""
         # Two items of one class have the correlation rho = 1 / (1 + epsilon^2): a class's mean is never needed.
         rho = 1 / (1 + self.within_class_noise.astype(normal.dtype) ** 2)
         query = rho * normal[slot] + jnp.sqrt(1 - rho**2) * normal[-1]
@@ -296,7 +300,7 @@ class ItemLabel(AbstractItems):
         return number, novel
 
     def _plain(self, p: Array, u: Float[Array, " position"]) -> Int[Array, " position"]:
-        """Classes drawn independently; purged, those of the context from what p leaves without the query's."""
+        """Draw classes independently; if ``purged``, the context's classes exclude the query's."""
         below = jnp.cumsum(p)
         if not self.purged:
             return inverse(below, u)

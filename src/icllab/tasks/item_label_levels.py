@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 
 class Levels(NamedTuple):
-    """Expected accuracies.
+    """Expected accuracies of simple predictors.
 
     Attributes:
         chance: Accuracy of a label drawn uniformly from all L.
@@ -36,7 +36,7 @@ def levels_of(
     swapped: bool,
     purged: bool,
 ) -> Levels:
-    r"""The levels of a distribution of prompts, the mean over its three kinds.
+    r"""The levels of a distribution of prompts, averaged over its three kinds.
 
     With :math:`q_l = \sum_{k \bmod L = l} p_k` the frequency of a label, a uniformly drawn slot of the context shows
     the target with the probability

@@ -1,4 +1,4 @@
-r"""Items and their labels in context, where what label an item has differs from prompt to prompt.
+r"""Items and their labels in context; the relation of items to labels differs from prompt to prompt.
 
 .. math:: x_1, \pi(l_1), \dots, x_N, \pi(l_N), x_q \;\mapsto\; \pi(l_q)
 
@@ -22,7 +22,7 @@ from icllab.tasks.item_label import ItemLabel
 
 
 class LabelRelations(AbstractItemLabels):
-    r"""Prompts of an :class:`ItemLabel` whose labels go through a relation, the same for all of one prompt.
+    """Prompts of an :class:`ItemLabel` whose labels go through a relation, which is the same throughout one prompt.
 
     The relation of a prompt is drawn uniformly from M of them, or from all L! permutations where there is no table.
 
@@ -39,7 +39,7 @@ class LabelRelations(AbstractItemLabels):
 
     def __check_init__(self) -> None:
         if self.items.means is None:
-            raise expected("items", "a task of known classes", "infinitely many", "give classes=")
+            raise expected("items", "a task of finitely many classes", "infinitely many", "give classes=")
         if not self.items.no_repeats or self.items.burstiness != 1 or self.items.swapped:
             raise expected("items", "a task with no_repeats, burstiness 1, and labels not swapped", "another")
         if self.table is not None and self.table.shape[1] != self.items.labels:
@@ -47,11 +47,16 @@ class LabelRelations(AbstractItemLabels):
         if isinstance(self.table, jax.Array):
             in_vocabulary("table", self.table, self.items.labels)
         if self.unseen and self.items.labels == self.items.pairs:
-            raise expected("labels", f"more than the {self.items.pairs} pairs", self.items.labels, "none is left over")
+            raise expected(
+                "labels",
+                f"more than the {self.items.pairs} pairs",
+                self.items.labels,
+                "an unseen query needs one more item",
+            )
 
     @classmethod
     def init(cls, items: ItemLabel, relations: int | None, *, rows: int = 0, key: PRNGKeyArray) -> "LabelRelations":
-        """Relations drawn uniformly; the first ones are the same for one key, however many there are.
+        """Draw relations uniformly; the first relations of a key are the same for any number of them.
 
         ``relations`` is M; None: every prompt has its own. They are repeated until there are so many ``rows``, a
         multiple of M: the same distribution in a table of another shape.
@@ -82,7 +87,7 @@ class LabelRelations(AbstractItemLabels):
         return self.items.labels
 
     def new_relations(self) -> "LabelRelations":
-        """The same items, with a relation of its own for every prompt."""
+        """The same items, with a new relation for every prompt."""
         return dataclasses.replace(self, table=None)
 
     def unseen_items(self) -> "LabelRelations":
@@ -112,7 +117,7 @@ class LabelRelations(AbstractItemLabels):
     def _unseen(
         self, prompt: ItemLabelPrompt, uniform: Float[Array, " two"], noise: Float[Array, " dim"]
     ) -> ItemLabelPrompt:
-        """The prompt with another query, before any relation."""
+        """The prompt with a query whose item is not in the context, before any relation."""
         assert self.items.means is not None
         labels, classes = self.items.labels, self.items.means.shape[0]
         left = jnp.all(jnp.arange(labels)[:, None] != prompt.labels[None, :-1], axis=1)

@@ -1,4 +1,4 @@
-r"""Linear regression in context, with every convention that papers disagree on as a field.
+r"""Linear regression in context; every convention on which papers disagree is a field.
 
 .. math:: y_i = \langle w, x_i \rangle + \varepsilon_i, \qquad \varepsilon_i \sim N(0, \rho),
           \qquad i = 1, \dots, \ell + 1
@@ -68,7 +68,7 @@ class LinearRegression(AbstractRegression):
         if isinstance(self.weights, WeightPool) and isinstance(self.weights.weights, jax.Array | np.ndarray):
             shape = self.weights.weights.shape
             if shape[-1:] != (self.dim,):
-                raise expected("weights", f"a pool of {self.dim} dimensions", f"shape {shape}")
+                raise expected("weights", f"a pool of vectors of {self.dim} dimensions", f"shape {shape}")
 
     @classmethod
     def from_scaling(cls, *, dim: int, alpha: float, kappa: float, rho: float, key: PRNGKeyArray) -> "LinearRegression":
@@ -94,7 +94,7 @@ class LinearRegression(AbstractRegression):
 
     @classmethod
     def convention(cls, name: str, *, dim: int, length: int) -> "LinearRegression":
-        r"""The setting of a paper, written in our fields.
+        """The setting of a paper, in the fields of this class.
 
         =============  ==================  ===========================  =====================================
         name           inputs              task vectors                 noise
@@ -119,7 +119,7 @@ class LinearRegression(AbstractRegression):
         return cls(dim, length, inputs, GaussianWeights(unit), jnp.asarray(noise_variance[name], unit.dtype))
 
     def fresh(self) -> "LinearRegression":
-        """The same task with a new task vector from the pool's distribution in every prompt (ICL instead of IDG)."""
+        """The same task with a new task vector in every prompt, from the pool's distribution (ICL instead of IDG)."""
         law = self.weights.distribution if isinstance(self.weights, WeightPool) else self.weights
         return eqx.tree_at(lambda task: task.weights, self, law)
 
@@ -135,13 +135,15 @@ class LinearRegression(AbstractRegression):
 
 
 def _item(value: Any) -> Any:
-    """The number that an array without axes holds."""
+    """The number in an array without axes; any other value unchanged."""
     return value.item() if isinstance(value, jax.Array | np.ndarray | np.generic) and not value.ndim else value
 
 
 def _whole(name: str, ratio: float, dim: int) -> int:
-    """``ratio * dim`` as a number of at least 1; one that is not whole is said."""
+    """``ratio * dim`` rounded to an integer of at least 1; warn if it was not an integer."""
     exact, whole = ratio * dim, max(1, round(ratio * dim))
     if abs(exact - whole) > 1e-9 * whole:
-        warnings.warn(f"{name}: {ratio:g} * {dim} is no whole number; {whole} stands for {exact:g}", stacklevel=3)
+        warnings.warn(
+            f"{name}: {ratio:g} * {dim} is not an integer; {whole} is used instead of {exact:g}", stacklevel=3
+        )
     return whole

@@ -1,4 +1,4 @@
-r"""Sequences of Markov chains, a chain for each sequence: fresh from a Dirichlet distribution, or one of a fixed pool.
+"""Sequences of Markov chains: each has a chain from a Dirichlet distribution, or from a fixed pool.
 
 Chains of order 0 are *balls and urns*: tokens are independent given the urn. A pool of K chains can be memorised; fresh
 ones can only be learned in context.
@@ -73,7 +73,7 @@ class MarkovPool(AbstractTokens):
         concentration: float = 1.0,
         key: PRNGKeyArray,
     ) -> "MarkovPool":
-        """A pool of K = ``chains`` chains, drawn from the distribution of fresh ones."""
+        """A pool of K = ``chains`` chains, drawn from the distribution of fresh chains."""
         require_integer("chains", chains)
         require_key(key)
         fresh = cls(vocabulary, tokens, order, concentration)

@@ -17,7 +17,7 @@ from icllab.tasks.regression import real
 
 
 class Mixture(AbstractTask):
-    r"""Prompts of several tasks, of task i with probability :math:`w_i / \sum_j w_j`; the loss is that of the first.
+    r"""Prompts of several tasks, from task i with probability :math:`w_i / \sum_j w_j`; the first task gives the loss.
 
     Attributes:
         tasks: Tasks whose prompts have the same arrays, and answers the same number of classes.
@@ -38,7 +38,7 @@ class Mixture(AbstractTask):
         shapes = [jax.eval_shape(task.sample, key=jax.random.key(0)) for task in self.tasks]
         counts = [getattr(task, "class_count", None) for task in self.tasks]
         if len({repr(kind) for kind in zip(shapes, counts, strict=True)}) > 1:
-            raise expected("tasks", "prompts of one shape, and as many classes", [kind_of(t) for t in self.tasks])
+            raise expected("tasks", "prompts of one shape and one number of classes", [kind_of(t) for t in self.tasks])
 
     @property
     def length(self) -> int:
@@ -47,11 +47,11 @@ class Mixture(AbstractTask):
 
     @property
     def accuracy(self) -> Any:
-        """The method of the first task, of a mixture of classifications."""
+        """The accuracy of the first task, if the tasks are classifications."""
         return self.tasks[0].accuracy  # pyright: ignore[reportAttributeAccessIssue]
 
     def at_step(self, step: Int[Array, ""]) -> "Mixture":
-        """The tasks of a step of training."""
+        """The tasks at a step of training."""
         return dataclasses.replace(self, tasks=tuple(task.at_step(step) for task in self.tasks))
 
     def sample(self, *, key: PRNGKeyArray) -> Any:

@@ -1,4 +1,4 @@
-"""Tables of pairs for few-shot prompts, of common knowledge: an item and its answer.
+"""Tables of an item and its answer, from common knowledge, for few-shot prompts.
 
 In :data:`CAPITALS` and :data:`ANTONYMS` no two items share an answer, so that examples show the form of a question and
 not its answer. :data:`KINDS` and :data:`FEELINGS` have two answers, equally often, so that examples also
@@ -75,6 +75,6 @@ FEELINGS = _classes(
 
 
 def sums(most: int = 9) -> tuple[tuple[str, str], ...]:
-    """All a+b with a and b from 0 to ``most``, at least 1, and their sums."""
+    """All sums a+b with a and b from 0 to ``most``, which is at least 1, and their values."""
     require_integer("most", most)
     return tuple((f"{a}+{b}", str(a + b)) for a in range(most + 1) for b in range(most + 1))

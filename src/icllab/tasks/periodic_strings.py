@@ -1,4 +1,4 @@
-"""Strings of different tokens that are repeated, with a period that the prompt alone tells."""
+"""Repeated strings of different tokens; only the prompt shows the period."""
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from icllab.tasks.sequences import AbstractTokens
 
 
 class PeriodicStrings(AbstractTokens):
-    r"""A string of different tokens, over and over, whose length differs from prompt to prompt.
+    r"""A string of different tokens, repeated throughout the prompt; its length differs from prompt to prompt.
 
     .. math:: t_i = s_{i \bmod p}, \qquad p \sim \mathrm{Uniform}\{p_{\min}, \dots, p_{\max}\}, \quad 0 \le i < T
 
@@ -50,7 +50,7 @@ class PeriodicStrings(AbstractTokens):
             raise expected("tokens", f"more than the longest period, {self.longest}", self.tokens)
         if self.vocabulary <= self.longest + 2 * self.held_out:
             requirement = (
-                f"more than {self.longest + 2 * self.held_out}, so that a token is left at every place of a string"
+                f"more than {self.longest + 2 * self.held_out}, so that a token is left at every position of a string"
             )
             raise expected("vocabulary", requirement, self.vocabulary)
 
@@ -76,7 +76,7 @@ class PeriodicStrings(AbstractTokens):
         return TokenPrompt(string[jnp.arange(self.tokens) % period])
 
     def copied(self, prompt: TokenPrompt) -> Bool[Array, " position"]:
-        """Whether the token at each position has come before in the prompt, so that it tells the next one."""
+        """True at positions whose token has come before in the prompt, so that the next token is known."""
         return jnp.any(_earlier(prompt.tokens), axis=1)[:-1]
 
     def period(self, prompt: TokenPrompt) -> Int[Array, ""]:
@@ -84,7 +84,7 @@ class PeriodicStrings(AbstractTokens):
         return jnp.sum(~jnp.any(_earlier(prompt.tokens), axis=1))
 
     def of_held_out_pairs(self, prompt: TokenPrompt) -> Bool[Array, " position"]:
-        """Whether the token at each position and the next one are a pair that this task never has."""
+        """True at positions whose token and next token are a pair that this task never draws."""
         return self._held(prompt.tokens[:-1], prompt.tokens[1:])
 
     def _held(self, first: Int[Array, "..."], second: Int[Array, "..."]) -> Bool[Array, "..."]:
@@ -93,5 +93,5 @@ class PeriodicStrings(AbstractTokens):
 
 
 def _earlier(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
-    """Whether a token is the same as an earlier one."""
+    """True for each token that equals an earlier one."""
     return jnp.tril(tokens[:, None] == tokens[None], -1)

@@ -1,4 +1,4 @@
-"""Regression of a function that is drawn anew for each prompt: a network with one hidden layer, or a decision tree."""
+"""Regression of a function drawn anew for each prompt: a network with one hidden layer, or a decision tree."""
 
 import abc
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class RandomFunctionRegression(AbstractRegression):
 
     @abc.abstractmethod
     def function(self, *, key: PRNGKeyArray) -> Function:
-        """The random function f, of one input."""
+        """Draw the random function f of one input."""
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
         """One prompt of ``length + 1`` positions."""
@@ -69,14 +69,14 @@ class NetworkRegression(RandomFunctionRegression):
         require_sizes(self, "hidden")
 
     def function(self, *, key: PRNGKeyArray) -> Function:
-        """A network."""
+        """Draw a network."""
         normals = jax.random.normal(key, (self.hidden, self.dim + 1), self.noise_variance.dtype)
         u, v = normals[:, :-1], (2 / self.hidden) ** 0.5 * normals[:, -1]
         return lambda x: v.astype(x.dtype) @ jax.nn.relu(u.astype(x.dtype) @ x)
 
 
 class TreeRegression(RandomFunctionRegression):
-    """Complete trees of a ``depth`` (static): a node asks for the sign of a random coordinate, a leaf is N(0, 1).
+    """Complete trees of ``depth`` (static): a node splits on the sign of a random coordinate, a leaf is N(0, 1).
 
     A coordinate may be asked for twice along a path. The paper's figures do not divide squared errors.
 
@@ -89,7 +89,7 @@ class TreeRegression(RandomFunctionRegression):
         require_sizes(self, "depth")
 
     def function(self, *, key: PRNGKeyArray) -> Function:
-        """A tree."""
+        """Draw a tree."""
         of_nodes, of_leaves = jax.random.split(key)
         coordinates = jax.random.randint(of_nodes, (2**self.depth - 1,), 0, self.dim)
         leaves = jax.random.normal(of_leaves, (2**self.depth,), self.noise_variance.dtype)

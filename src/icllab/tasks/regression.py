@@ -13,7 +13,7 @@ from icllab.core.protocols import AbstractTask
 
 
 def answered(prediction: Array, prompt: Any, *answer: int) -> int:
-    """Number of positions of a prediction: all of the prompt, or 1 for the last.
+    """Number of positions of a prediction: all positions of the prompt, or 1 for the last.
 
     Raises:
         InputError: Its shape is not that number, followed by the shape ``answer`` of one answer.
@@ -29,7 +29,7 @@ def answered(prediction: Array, prompt: Any, *answer: int) -> int:
 
 
 def answered_mask(count: int, prompt: Any) -> Bool[Array, " answered"] | None:
-    """Which of the last ``count`` positions have a target; None: all."""
+    """Mask of the last ``count`` positions that have a target; None: all have one."""
     mask = scored_positions(prompt)
     return None if mask is None else mask[-count:]
 
@@ -41,7 +41,7 @@ def require_sizes(task: AbstractTask, *names: str) -> None:
 
 
 def real(name: str, value: Any) -> Array:
-    """``value`` as an array of its own type; anything but real numbers raises."""
+    """``value`` as an array of its own type; raise unless it holds real numbers."""
     if any(isinstance(leaf, str | bytes) for leaf in jax.tree.leaves(value)):  # NumPy takes some for types
         raise expected(name, "real numbers", value)
     try:
@@ -54,14 +54,14 @@ def real(name: str, value: Any) -> Array:
 
 
 def number(name: str, value: Any) -> Array:
-    """A number that may be swept, as a floating-point array; anything but a real number raises."""
+    """A number that may be swept, as a floating-point array; raise unless it is real."""
     if isinstance(value, bool) or not isinstance(value, Real):
         real(name, value)
     return jnp.asarray(value, float)
 
 
 class AbstractRegression(AbstractTask):
-    """A task of real numbers, with the squared error for a loss."""
+    """A task whose answers are real numbers, with the squared error as its loss."""
 
     def loss(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
         r"""Squared error :math:`(\hat y - y)^2`, no factor 1/2, at the positions answered (every, or the last).

@@ -1,4 +1,4 @@
-r"""The distributions a linear regression is made of: of inputs :math:`x` and of task vectors :math:`w`.
+"""Distributions of inputs :math:`x` and of task vectors :math:`w` for linear regression.
 
 A covariance is given once, in the shape that says what it is: a scalar (isotropic), a vector
 (diagonal) or a symmetric matrix. All of them are leaves: they can be swept and differentiated.
@@ -27,7 +27,7 @@ AnyArray = TypeVar("AnyArray", Array, np.ndarray)
 
 
 def matrix(covariance: AnyArray, dim: int) -> AnyArray:
-    """The covariance written out as a matrix ``[dim, dim]``; one that is NumPy's stays on the host, in its own type."""
+    """The covariance as a matrix ``[dim, dim]``; a NumPy array stays on the host and keeps its type."""
     if covariance.ndim == 2:
         return covariance
     return covariance.reshape(-1, 1) * np.eye(dim, dtype=covariance.dtype)
@@ -83,18 +83,18 @@ def require_inputs(value: Any) -> None:
 
 
 def require_dim(name: str, vectors: AbstractVectors, dim: int) -> None:
-    """Raise if the covariance of a distribution, or of the inputs that it changes, has another dimension."""
+    """Raise if the covariance of a distribution, or of the inputs that it modifies, has another dimension."""
     shape = np.shape(getattr(getattr(vectors, "inputs", vectors), "covariance", 0.0))
     if any(size != dim for size in shape):
-        raise expected(f"covariance of {name}", f"one of {dim} dimensions", f"shape {shape}")
+        raise expected(f"covariance of {name}", f"a covariance of {dim} dimensions", f"shape {shape}")
 
 
 class GaussianInputs(Gaussian, AbstractInputs):
-    r""":math:`x \sim N(0, \Sigma)`; Lu, Letey et al. have :math:`\Sigma = I/d`, most others :math:`I`."""
+    r""":math:`x \sim N(0, \Sigma)`; Lu, Letey et al. use :math:`\Sigma = I/d`, most others :math:`I`."""
 
     @classmethod
     def rotated(cls, spectrum: Any, *, key: PRNGKeyArray) -> "GaussianInputs":
-        """A covariance with random eigenvectors, and eigenvalues in the ratios of ``spectrum`` whose sum is d.
+        """A covariance with random eigenvectors and eigenvalues proportional to ``spectrum``, which sum to d.
 
         Garg et al. have a half subspace, ``np.arange(d) < d // 2``, and a skewed one, ``1 / np.arange(1, d + 1) ** 2``.
         """
@@ -111,7 +111,7 @@ class GaussianInputs(Gaussian, AbstractInputs):
 
 
 class UniformInputs(AbstractInputs):
-    r"""Independent entries, uniform on :math:`(-r, r)` with ``half_width`` r; von Oswald et al. have r = 1."""
+    """Independent entries, uniform on :math:`(-r, r)` with ``half_width`` r; von Oswald et al. use r = 1."""
 
     half_width: Float[Array, ""] = eqx.field(converter=partial(real, "half_width"))
 
@@ -128,7 +128,7 @@ class UniformInputs(AbstractInputs):
 
 
 class SphereInputs(AbstractInputs):
-    r"""Uniform on the sphere of a ``radius`` r, as Cheng et al. have it with r = 1."""
+    """Uniform on the sphere of ``radius`` r; Cheng et al. use r = 1."""
 
     radius: Float[Array, ""] = eqx.field(converter=partial(real, "radius"))
 
@@ -146,7 +146,7 @@ class SphereInputs(AbstractInputs):
 
 
 class ShiftedQuery(AbstractInputs):
-    r"""Inputs of a prompt whose query, after n examples, is of another kind than these; for any task with ``inputs``.
+    r"""Inputs of a prompt whose query, after n examples, has another distribution; for any task with ``inputs``.
 
     Position n alone is a test: before it query and examples are of one kind.
 
@@ -170,7 +170,7 @@ class ShiftedQuery(AbstractInputs):
         Domain(int, least=0).require_leaf("examples", self.examples)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """One input, which is not shifted."""
+        """One input that is not shifted."""
         return self.inputs.sample(dim, key=key)
 
     def sample_many(self, count: int, dim: int, *, key: PRNGKeyArray) -> Float[Array, "count dim"]:
@@ -191,12 +191,12 @@ class ShiftedQuery(AbstractInputs):
         return x.at[n].set(query)
 
     def second_moment(self, dim: int) -> Any:
-        """Raise: examples and query have two."""
-        raise expected("inputs", "inputs of one distribution, which has a second moment", type(self).__name__)
+        """Raise, because examples and query have different second moments."""
+        raise expected("inputs", "inputs of one distribution, with one second moment", type(self).__name__)
 
 
 def _orthogonal(query: Float[Array, " dim"], rows: Float[Array, "row dim"]) -> Float[Array, " dim"]:
-    """The query without its part in the span of the rows, at its own norm; 0 where rounding alone is left."""
+    """Project the query off the span of the rows and restore its norm; 0 if only rounding remains."""
     with jax.default_matmul_precision("float32"):
         inverse, rest = jnp.linalg.pinv(rows), query
         for _ in range(2):  # once leaves the rounding of the query itself
@@ -215,7 +215,7 @@ class GaussianWeights(Gaussian, AbstractWeights):
 
 
 class SparseWeights(AbstractWeights):
-    r"""Task vectors with ``nonzero`` random coordinates (static) that are centred normal, and 0 elsewhere.
+    """Task vectors with ``nonzero`` (static) random coordinates that are centred normal; the others are 0.
 
     Attributes:
         variance: Variance of these; a leaf.
@@ -234,7 +234,7 @@ class SparseWeights(AbstractWeights):
         NON_NEGATIVE.require_leaf("variance", self.variance)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Normal entries where a random permutation of the candidates is below ``nonzero``."""
+        """Normal entries at the candidates whose random rank is below ``nonzero``."""
         of_place, of_value = jax.random.split(key)
         candidate = jnp.arange(dim, dtype=jnp.int32) < (dim if self.candidates is None else self.candidates)
         order = jnp.argsort(jnp.where(candidate, jax.random.uniform(of_place, (dim,)), jnp.inf))
@@ -244,7 +244,7 @@ class SparseWeights(AbstractWeights):
 
 
 class WeightPool(AbstractWeights):
-    r"""A finite pool :math:`w_1, \dots, w_k`, drawn from uniformly; ``distribution`` is what the pool came from.
+    r"""A finite pool :math:`w_1, \dots, w_k` with uniform draws; ``distribution`` is where the pool was drawn from.
 
     Tasks of the pool are what pretraining has seen (in-distribution generalisation, IDG); fresh draws
     of ``distribution`` are what it has not (in-context learning, ICL).
@@ -265,5 +265,5 @@ class WeightPool(AbstractWeights):
         return cls(draws, distribution)
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """A member of the pool, uniformly: 32 random bits modulo its size, even to within size / 2^32."""
+        """Draw a member of the pool uniformly: 32 random bits modulo its size, even to within size / 2^32."""
         return self.weights[jax.random.bits(key, (), "uint32") % jnp.uint32(self.weights.shape[0])]

@@ -23,7 +23,7 @@ _ORDER = 160  # of the interpolation, before what rounding hides is cut off
 
 
 def sample_covariance(covariance: Covariance, dim: int, length: int, *, key: PRNGKeyArray) -> Float[Array, "dim dim"]:
-    r"""Draw :math:`S` from its exact distribution; of fewer inputs than dimensions it is singular, as it should be.
+    """Draw :math:`S` from its exact distribution; it is singular if there are fewer inputs than dimensions.
 
     O(dim^3), whatever ``length`` n, at least 1; ``covariance`` is a scalar, a diagonal or a full matrix.
 
@@ -43,14 +43,14 @@ def sample_covariance(covariance: Covariance, dim: int, length: int, *, key: PRN
 
 
 def _folded(rows: Float[Array, "half dim"]) -> Float[Array, "below below"]:
-    """A lower triangle of dim - 1 rows from different numbers; entries above its diagonal are not used."""
+    """Fill a lower triangle of dim - 1 rows with different numbers; entries above its diagonal are not used."""
     # Row i of the triangle has i + 1 entries, its i-th last the rest of the same row; indexed assignment is slower.
     half, below = rows.shape[0], rows.shape[1] - 1
     return jnp.concatenate([rows[:, ::-1][:, :below], rows[: below - half, :below][::-1]])
 
 
 def chi(normals: Float[Array, " entry"], freedom: tuple[int, ...]) -> Float[Array, " entry"]:
-    r"""Roots of chi-square numbers, each an increasing function of one standard normal number.
+    r"""Square roots of chi-square numbers, each an increasing function of one standard normal number.
 
     .. math:: \chi_k = F_k^{-1}(\Phi(g)), \qquad F_k(r) = P(k/2,\; r^2/2)
 
@@ -77,7 +77,7 @@ def chi(normals: Float[Array, " entry"], freedom: tuple[int, ...]) -> Float[Arra
 
 @functools.lru_cache(maxsize=64)
 def _interpolation(freedom: tuple[int, ...], bits: int) -> tuple[float, Float[np.ndarray, "order entry"]]:
-    """Largest normal number of a type, and as many Chebyshev coefficients of chi as its rounding needs."""
+    """Largest normal number of a type, and the number of Chebyshev coefficients of chi that its precision needs."""
     # SciPy's inverse is good to thirteen digits; what it leaves of high orders is noise.
     radius, unit = (8.3, 1e-13) if bits == 64 else (5.6, 2.0**-26)
 

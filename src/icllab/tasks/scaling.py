@@ -1,4 +1,4 @@
-"""Scaling with the context alone: at every position by the examples before it, and by nothing else.
+"""Scaling at every position by the mean and deviation of the examples before it, and nothing else.
 
 The scale changes from position to position, so no single scaled prompt could be shown at all of them: one
 that is scaled by its whole context tells its early positions about later examples. It is the predictor
@@ -31,7 +31,7 @@ class Units(eqx.Module):
 
     @classmethod
     def from_prompt(cls, prompt: RegressionPrompt, examples: int | Int[Array, ""]) -> "Units":
-        """Moments of the first ``examples`` examples, divided by their number; zeros if there are none.
+        """Moments of the first ``examples`` examples, divided by their number; zeros for no examples.
 
         ``examples`` may be traced. Entries after them are not looked at.
         """
@@ -40,7 +40,7 @@ class Units(eqx.Module):
         return cls(mean[:-1], deviation[:-1], mean[-1], deviation[-1])
 
     def removed(self, prompt: RegressionPrompt) -> RegressionPrompt:
-        """The prompt in these units. A constant column says nothing: it is 0 everywhere, at the query too."""
+        """Scale a prompt to these units. A constant column becomes 0 everywhere, at the query too."""
         return RegressionPrompt(
             x=_divided(prompt.x - self.x_mean[None], self.x_deviation[None]),
             y=_divided(prompt.y - self.y_mean, self.y_deviation),
@@ -48,12 +48,12 @@ class Units(eqx.Module):
         )
 
     def restored(self, prediction: Float[Array, "..."]) -> Float[Array, "..."]:
-        """A prediction in these units, back in those of the targets; the mean where all targets are equal."""
+        """Scale a prediction back to the units of the targets; the mean if all targets are equal."""
         return self.y_mean + self.y_deviation * prediction
 
 
 class Standardised(AbstractPredictor):
-    r"""A predictor that is shown the prompt scaled by the examples before the query, and answers in its units.
+    r"""A predictor that sees the prompt scaled by the examples before the query, and answers in the prompt's units.
 
     .. math:: \tilde x &= \frac{x - \bar x_i}{s_i}, \qquad \tilde y = \frac{y - \bar y_i}{t_i}, \\
               \hat y_{i+1} &= \bar y_i + t_i\, T(\tilde x_1, \tilde y_1, \dots, \tilde x_i, \tilde y_i, \tilde x_{i+1})
@@ -79,17 +79,17 @@ class Standardised(AbstractPredictor):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The value of ``predictor``."""
+        """The value of ``predictor``: "every" or "last"."""
         return declared(self.predictor, "positions")
 
     @property
     def traceable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The value of ``predictor``."""
+        """The value of ``predictor``: True if it is traceable."""
         return declared(self.predictor, "traceable")
 
     @property
     def differentiable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The value of ``predictor``."""
+        """The value of ``predictor``: True if it is differentiable."""
         return declared(self.predictor, "differentiable")
 
     def __call__(self, prompt: RegressionPrompt) -> Float[Array, " answered"]:
@@ -109,7 +109,7 @@ class Standardised(AbstractPredictor):
 def _moments(
     columns: Float[Array, "position column"], mask: Float[Array, " position"] | Array
 ) -> tuple[Float[Array, " column"], Float[Array, " column"]]:
-    """Mean and standard deviation of every column over the rows that are seen."""
+    """Mean and standard deviation of every column over the visible rows."""
     rows = mask[:, None]
     count = jnp.maximum(jnp.sum(mask), 1).astype(columns.dtype)
     mean = jnp.sum(jnp.where(rows, columns, 0), axis=0) / count
@@ -124,6 +124,6 @@ def _moments(
 
 
 def _divided(values: Float[Array, "*rest"], deviation: Float[Array, "*#rest"]) -> Float[Array, "*rest"]:
-    """Values over their deviation, and 0 where it is 0."""
+    """Values divided by their deviation, or 0 if the deviation is 0."""
     varies, unit = deviation > 0, power_of_two(deviation)  # 1 over a large deviation may vanish, 1 over its unit not
     return (values / unit) * jnp.where(varies, 1 / jnp.where(varies, deviation / unit, 1), 0)

@@ -1,4 +1,4 @@
-r"""Sequences of tokens that are predicted one by one, with the least loss that is possible at each position.
+"""Sequences of tokens that are predicted one by one, with the least possible loss at each position.
 
 The prediction at position i, from 0, is of token i + 1 given the tokens up to i. The least expected loss there is the
 conditional entropy of that token, in nats.
@@ -25,12 +25,12 @@ class AbstractTokens(AbstractClassification):
 
     @property
     def length(self) -> int:
-        """Positions before the last."""
+        """Number of positions before the last."""
         return self.tokens - 2  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def class_count(self) -> int:
-        """Tokens of the vocabulary."""
+        """Number of tokens of the vocabulary."""
         return self.vocabulary  # pyright: ignore[reportAttributeAccessIssue]
 
     def targets(self, prompt: TokenPrompt) -> Int[Array, " position"]:
@@ -38,7 +38,7 @@ class AbstractTokens(AbstractClassification):
         return prompt.tokens[1:]
 
     def require_prompts(self, prompts: TokenPrompt) -> None:
-        """Raise if a token is not of the vocabulary; what is masked reads as 0."""
+        """Raise if a token is not in the vocabulary; masked tokens count as 0."""
         in_vocabulary("tokens", prompts.tokens, self.class_count, PADDING)
 
 
@@ -47,11 +47,11 @@ class AbstractSequences(AbstractTokens):
 
     @abc.abstractmethod
     def entropies(self) -> Float[np.ndarray, " position"]:
-        """The least expected loss at every position, in nats, where the distribution is known. Not traceable."""
+        """The least expected loss at every position, in nats, if the distribution is known. Not traceable."""
 
 
 class InContextCopying(AbstractSequences):
-    r"""Items with their labels, then one of the items again: B, 2, A, 1, B is followed by 2.
+    r"""Items with their labels, then one of the items again: after B, 2, A, 1, B comes 2.
 
     .. math:: x_1, l_1, \dots, x_N, l_N, x_q, l_q
 
@@ -74,16 +74,16 @@ class InContextCopying(AbstractSequences):
         require_integer("labels", self.labels, least=2)
         require_integer("items", self.items)
         if self.items < self.pairs:
-            raise expected("items", f"at least {self.pairs}, different ones for all pairs", self.items)
+            raise expected("items", f"at least {self.pairs}, one for each pair", self.items)
 
     @property
     def vocabulary(self) -> int:
-        """Items and labels."""
+        """Number of items and labels."""
         return self.items + self.labels
 
     @property
     def tokens(self) -> int:
-        """2N + 2."""
+        """Number of tokens, 2N + 2."""
         return 2 * self.pairs + 2
 
     def entropies(self) -> Float[np.ndarray, " position"]:
@@ -132,7 +132,7 @@ class RepeatedTokens(AbstractSequences):
 
     @property
     def tokens(self) -> int:
-        """Tokens of all blocks."""
+        """Number of tokens in all blocks."""
         return self.period * self.repeats
 
     def entropies(self) -> Float[np.ndarray, " position"]:
@@ -159,13 +159,13 @@ def require_probabilities(rows: Float[np.ndarray, "context state"], name: str = 
 
 
 def rows_of(transition: Array | np.ndarray) -> Float[np.ndarray, "context state"]:
-    """Transitions in float64, whose rows are made to sum to one to that precision."""
+    """Transitions in float64, with rows normalised to sum to one in that precision."""
     rows = np.asarray(transition, np.float64)
     return rows / rows.sum(axis=1, keepdims=True)
 
 
 def stationary(matrix: Float[np.ndarray, "state state"]) -> Float[np.ndarray, " state"]:
-    r"""The distribution :math:`\pi` with :math:`\pi T = \pi`; a chain with more than one is refused."""
+    r"""The distribution :math:`\pi` with :math:`\pi T = \pi`; raise if there is more than one."""
     if np.sum(np.abs(np.linalg.eigvals(matrix) - 1) < 1e-6) > 1:
         raise expected("transition", "a chain with one stationary distribution", "several", "join its parts")
     size = len(matrix)
@@ -176,14 +176,14 @@ def stationary(matrix: Float[np.ndarray, "state state"]) -> Float[np.ndarray, " 
 
 
 def stationary_start(matrix: Float[Array, "state state"]) -> Float[Array, " state"]:
-    """The stationary distribution as an array, by linear equations that can be traced."""
+    """The stationary distribution as an array, from linear equations that can be traced."""
     size = matrix.shape[0]
     system = jnp.eye(size, dtype=matrix.dtype) - matrix.T + 1
     return jnp.linalg.solve(system, jnp.ones(size, matrix.dtype))
 
 
 def draw(below: Float[Array, " state"], height: Float[Array, ""]) -> Int[Array, ""]:
-    """A draw by the inverse of a distribution function, from a number uniform on [0, 1)."""
+    """Draw by inverting a distribution function, from a number uniform on [0, 1)."""
     return jnp.minimum(jnp.sum(below <= height * below[-1]), below.shape[0] - 1)
 
 
@@ -228,7 +228,7 @@ class MarkovChain(AbstractSequences):
 
     @property
     def vocabulary(self) -> int:
-        """States of the chain."""
+        """Number of states of the chain."""
         return self.transition.shape[0]
 
     def stationary(self) -> Float[np.ndarray, " state"]:
@@ -236,7 +236,7 @@ class MarkovChain(AbstractSequences):
         return stationary(rows_of(self.transition))
 
     def entropy_rate(self) -> float:
-        r"""Nats for each token, :math:`-\sum_a \pi_a \sum_b T_{ab} \ln T_{ab}`.
+        r"""Entropy rate in nats per token, :math:`-\sum_a \pi_a \sum_b T_{ab} \ln T_{ab}`.
 
         Derived: docs/item-label.md, Sequences whose least loss is known.
         """
@@ -245,7 +245,7 @@ class MarkovChain(AbstractSequences):
         return float(-self.stationary() @ np.sum(matrix * logarithm, axis=1))
 
     def entropies(self) -> Float[np.ndarray, " position"]:
-        """The entropy rate at every position: the present token alone bears on the future."""
+        """The entropy rate at every position, because the next token depends on the present token alone."""
         return np.full(self.tokens - 1, self.entropy_rate())
 
     @eqx.filter_jit

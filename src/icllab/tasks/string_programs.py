@@ -1,4 +1,4 @@
-r"""Strings after the program that is run on them: many contexts, of which each asks for another function.
+"""Strings after the program that is run on them: many contexts, each with its own function.
 
 A program is one function or several, one after the other. Programs come with given frequencies, those of a power law
 for instance, so that some are rare; lengths of strings come equally often.
@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 
 
 class StringPrograms(AbstractSequences):
-    r"""A program, a string, and what the program makes of the string.
+    r"""A program, a string, and the program's output for the string.
 
     .. math:: p_1, \dots, p_P,\; x_1, \dots, x_n,\; {=},\; y_1, \dots, y_n,\; {=}, \dots, {=} \qquad
               y = f_{p_P}(\cdots f_{p_1}(x))
@@ -72,9 +72,9 @@ class StringPrograms(AbstractSequences):
         for count in self.lengths:
             require_integer("lengths", count)
         if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
-            raise expected("lengths", "different integers, ascending", self.lengths)
+            raise expected("lengths", "different integers in ascending order", self.lengths)
         if not self.programs or len(set(self.programs)) != len(self.programs):
-            raise expected("programs", "different ones, at least one", self.programs)
+            raise expected("programs", "at least one program, all different", self.programs)
         FRACTION.require_leaf("noise", self.noise)
         parts = (self.tables, self.turns, self.frequencies)
         if any(isinstance(part, Tracer) or not isinstance(part, jax.Array) for part in parts):
@@ -151,11 +151,11 @@ class StringPrograms(AbstractSequences):
             several = [program for program in task.programs if len(program) > 1] if by_data else []
             if all(task.nearest_function_error(program) > 0 for program in several):
                 return task
-        raise expected("programs", "compositions that are no functions", programs, "give longer strings")
+        raise expected("programs", "compositions that do not equal a single function", programs, "give longer strings")
 
     @property
     def symbols(self) -> int:
-        """V."""
+        """V, the number of symbols."""
         return self.tables.shape[-1]
 
     @property
@@ -165,27 +165,27 @@ class StringPrograms(AbstractSequences):
 
     @property
     def vocabulary(self) -> int:
-        """Symbols, functions and the sign ``=``."""
+        """Number of symbols, functions and the sign ``=``."""
         return self.symbols + self.functions + 1
 
     @property
     def slots(self) -> int:
-        """P, the functions of the longest program."""
+        """P, the number of functions in the longest program."""
         return max(map(len, self.programs))
 
     @property
     def tokens(self) -> int:
-        """P + 2n + 1 for the longest n."""
+        """Number of tokens, P + 2n + 1 for the longest n."""
         return self.slots + 2 * max(self.lengths) + 1
 
     def only(self, *contexts: int) -> "StringPrograms":
-        """The same with those programs alone, as often as before relative to each other."""
+        """The same task restricted to these programs, with the same relative frequencies."""
         for context in contexts:
             if not 0 <= context < len(self.programs):
                 raise expected("contexts", f"integers from 0 to {len(self.programs) - 1}", context)
         frequencies = jnp.where(np.isin(np.arange(len(self.programs)), contexts), self.frequencies, 0)
         if not isinstance(frequencies, Tracer) and not float(jnp.sum(frequencies)) > 0:
-            raise expected("contexts", "at least one that comes at all", contexts)
+            raise expected("contexts", "at least one of frequency above 0", contexts)
         return eqx.tree_at(lambda task: task.frequencies, self, frequencies / jnp.sum(frequencies))
 
     def program_tokens(self) -> Int[np.ndarray, "context slot"]:
@@ -195,7 +195,7 @@ class StringPrograms(AbstractSequences):
         return np.array(rows, np.int32) + self.symbols
 
     def context_of(self, prompt: TokenPrompt) -> Int[Array, ""]:
-        """The number of the program that a prompt begins with; -1 where that is traced and none.
+        """The number of the program at the start of a prompt; -1 if a traced prompt starts with another.
 
         Raises:
             InputError: The tokens are known, and begin with no program.
@@ -203,11 +203,11 @@ class StringPrograms(AbstractSequences):
         matches = jnp.all(prompt.tokens[None, : self.slots] == self.program_tokens(), axis=1)
         number = jnp.where(jnp.any(matches), jnp.argmax(matches), -1)
         if not isinstance(number, Tracer) and int(number) < 0:
-            raise expected("prompt", "one that begins with a program", prompt.tokens[: self.slots].tolist())
+            raise expected("prompt", "tokens that begin with a program", prompt.tokens[: self.slots].tolist())
         return number
 
     def answers(self, prompt: TokenPrompt) -> Bool[Array, " position"]:
-        """Which positions are asked for a symbol of the answer."""
+        """True at positions that predict a symbol of the answer."""
         n = jnp.argmax(prompt.tokens[self.slots :] == self.vocabulary - 1)
         after = jnp.arange(self.tokens - 1, dtype=n.dtype) - self.slots - n
         return (after >= 0) & (after < n)
@@ -218,7 +218,7 @@ class StringPrograms(AbstractSequences):
         return frequencies[frequencies > 0] @ rows[frequencies > 0]
 
     def context_entropies(self) -> Float[np.ndarray, "context position"]:
-        r"""The least expected loss at every position of prompts of each program, in nats; NaN where one never comes.
+        r"""The least expected loss of each program at every position, in nats; NaN for a position that never occurs.
 
         .. math:: H^{(c)} = -\ln\frac{\pi(p_1 \dots p_{k+1})}{\pi(p_1 \dots p_k)}, \;\dots,\; \ln V,\;
                   S_i \bigl[h(q_i) + (1 - q_i) \ln V\bigr] + P(n < i \le 2n)\, h_\epsilon
@@ -250,7 +250,7 @@ class StringPrograms(AbstractSequences):
         return np.where(frequencies[:, None] > 0, entropies, np.nan)
 
     def answer_entropy(self) -> float:
-        r"""The least expected loss of an answer's symbol in nats, :math:`h_\epsilon` of :meth:`context_entropies`."""
+        r"""The least expected loss per symbol of an answer in nats, :math:`h_\epsilon` of :meth:`context_entropies`."""
         wrong = float(self.noise) / self.symbols
         return _entropy(1 - (self.symbols - 1) * wrong, *[wrong] * (self.symbols - 1))
 
@@ -268,32 +268,32 @@ class StringPrograms(AbstractSequences):
         x, noise = (_whole(u[2 + k * longest : 2 + (k + 1) * longest], self.symbols) for k in range(2))
         wrong = u[2 + 2 * longest :] < self.noise.astype(u.dtype)
         y = jnp.where(wrong, noise, self._run(program, x, n))
-        at = jnp.arange(2 * longest + 1, dtype=jnp.int32)
-        tail = jnp.where(at < n, x[jnp.minimum(at, longest - 1)], y[jnp.clip(at - n - 1, 0, longest - 1)])
-        tail = jnp.where((at == n) | (at > 2 * n), self.vocabulary - 1, tail)
+        index = jnp.arange(2 * longest + 1, dtype=jnp.int32)
+        tail = jnp.where(index < n, x[jnp.minimum(index, longest - 1)], y[jnp.clip(index - n - 1, 0, longest - 1)])
+        tail = jnp.where((index == n) | (index > 2 * n), self.vocabulary - 1, tail)
         return TokenPrompt(jnp.concatenate([program, tail]))
 
     def _run(self, program: Array, x: Array, n: Array) -> Array:
-        """Output of a program's tokens for the first n symbols."""
+        """Output of a program, given by its tokens, for the first n symbols."""
         identity = jnp.arange(self.symbols, dtype=jnp.int32)[None]
         tables = jnp.concatenate([self.tables.astype(jnp.int32), identity])
         turns = self.turns.astype(jnp.int32)
         turns = jnp.broadcast_to(turns if turns.ndim == 2 else turns[:, None], self.tables.shape)
         turns = jnp.concatenate([turns, jnp.zeros_like(identity)])
-        at = jnp.arange(len(x), dtype=jnp.int32)
+        index = jnp.arange(len(x), dtype=jnp.int32)
         for token in program:
             function = token - self.symbols
-            x = tables[function, x[(at + turns[function, x[0]]) % n]]
+            x = tables[function, x[(index + turns[function, x[0]]) % n]]
         return x
 
     def every_string(self, program: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """All strings [string, place] of every length, and what the program makes of them.
+        """All strings [string, position] of every length, and the program's outputs for them.
 
         Raises:
             InputError: There are more than a hundred thousand strings of a length.
         """
         if self.symbols ** max(self.lengths) > _MOST:
-            raise expected("lengths", f"at most {_MOST} strings of a length", self.symbols ** max(self.lengths))
+            raise expected("lengths", f"at most {_MOST} strings of one length", self.symbols ** max(self.lengths))
         tokens = jnp.asarray(program, jnp.int32) + self.symbols
         pairs = []
         for n in self.lengths:
@@ -303,7 +303,7 @@ class StringPrograms(AbstractSequences):
         return pairs
 
     def nearest_function_error(self, program: Sequence[int]) -> float:
-        r"""Fraction of symbols in which the nearest single function differs from a program, over all strings.
+        r"""Fraction of symbols in which a program differs from the nearest single function, over all strings.
 
         .. math:: \min_{\sigma, r}\; P\bigl(f_{p_P}(\cdots f_{p_1}(x))_i \ne
                   \sigma(x_{1 + (i - 1 + r(x_1)) \bmod n})\bigr)
@@ -333,7 +333,7 @@ class StringPrograms(AbstractSequences):
         return error if error > _ROUNDING else 0.0
 
     def guessing_losses(self) -> Float[np.ndarray, " context"]:
-        r"""The least expected loss of an answer's symbol where the program is known and the string is not, in nats.
+        r"""The least expected loss per symbol of an answer, if the program is known and the string is not, in nats.
 
         .. math:: \frac{\sum_n \sum_{i \le n} H(y_i)}{\sum_n n}
 
@@ -344,14 +344,15 @@ class StringPrograms(AbstractSequences):
         for program in self.programs:
             places = [answers[:, i] for _, answers in self.every_string(program) for i in range(answers.shape[1])]
             p = [
-                (1 - share) * np.bincount(at, minlength=self.symbols) / len(at) + share / self.symbols for at in places
+                (1 - share) * np.bincount(symbols, minlength=self.symbols) / len(symbols) + share / self.symbols
+                for symbols in places
             ]
             losses.append(np.mean([_entropy(*row) for row in p]))
         return np.array(losses)
 
 
 def power_law(count: int, exponent: float) -> Float[np.ndarray, " rank"]:
-    r"""Frequencies :math:`c^{-\alpha}` of the ranks 1 to ``count``, over their sum."""
+    r"""Frequencies :math:`c^{-\alpha}` of the ranks 1 to ``count``, divided by their sum."""
     weights = np.arange(1.0, count + 1) ** -exponent
     return weights / weights.sum()
 
@@ -359,7 +360,7 @@ def power_law(count: int, exponent: float) -> Float[np.ndarray, " rank"]:
 def _different_rows(
     rng: np.random.Generator, functions: int, symbols: int, longest: int, by_data: bool
 ) -> Int[np.ndarray, "function column"]:
-    """Draw a permutation and a turn, or a turn for each first symbol, for every function; all differ."""
+    """Draw for every function a permutation, and a turn or one turn for each first symbol; all functions differ."""
     rows: dict[tuple[int, ...], None] = {}
     for _ in range(100 * functions):
         row = rng.permutation(symbols).tolist()
@@ -368,7 +369,7 @@ def _different_rows(
         if len(rows) == functions:
             return np.array(list(rows), np.int32)
     hint = "give more symbols, or turned=True"
-    raise expected("functions", f"few enough to differ, of {symbols} symbols", functions, hint)
+    raise expected("functions", f"few enough to differ on {symbols} symbols", functions, hint)
 
 
 def _is_sequence(value: Any) -> bool:
@@ -376,11 +377,11 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _whole(uniform: Array, count: int) -> Array:
-    """Integers below ``count``, of numbers uniform on [0, 1)."""
+    """Integers below ``count``, from numbers uniform on [0, 1)."""
     return jnp.minimum((count * uniform).astype(jnp.int32), count - 1)
 
 
 def _entropy(*probabilities: Any) -> float:
-    """In nats."""
+    """Entropy in nats."""
     p = np.array([value for value in probabilities if value > 0])
     return float(-np.sum(p * np.log(p)))

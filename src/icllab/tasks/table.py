@@ -68,7 +68,7 @@ class Table(AbstractRegression):
         columns: Sequence[str] | None = None,
         target: str | None = None,
     ) -> None:
-        """From arrays of real numbers [row, column] and [row], or a DataFrame and a Series.
+        """Build a table from arrays of real numbers [row, column] and [row], or a DataFrame and a Series.
 
         Values are held in JAX's default floating-point type.
 
@@ -80,17 +80,17 @@ class Table(AbstractRegression):
         require_integer("length", length, least=0)
         for name, values, axes in (("x", x, 2), ("y", y, 1)):
             if np.ma.is_masked(values):
-                raise expected(name, "numbers", "a masked array", "fill or drop what is missing first")
+                raise expected(name, "numbers", "a masked array", "fill or drop missing values first")
             array = np.asarray(values)
             real = jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
             if array.ndim != axes or not real:
-                came = f"{array.dtype.name} of shape {array.shape}"
-                raise expected(name, f"real numbers with {axes} {'axes' if axes > 1 else 'axis'}", came)
+                actual = f"{array.dtype.name} of shape {array.shape}"
+                raise expected(name, f"real numbers with {axes} {'axes' if axes > 1 else 'axis'}", actual)
         inputs, targets = np.asarray(x, np.float64), np.asarray(y, np.float64)
         if not len(inputs):
             raise expected("x", "at least two rows", f"an array of shape {inputs.shape}")
         if len(inputs) != len(targets):
-            raise expected("x and y", "as many rows in both", f"{len(inputs)} and {len(targets)}")
+            raise expected("x and y", "equal numbers of rows", f"{len(inputs)} and {len(targets)}")
         if isinstance(columns, str) or not isinstance(columns, Iterable | None):
             raise expected("columns", "a sequence of names", columns)
         numbered = [f"x{i}" for i in range(inputs.shape[1])]
@@ -129,7 +129,7 @@ class Table(AbstractRegression):
         comment: str | None = None,
         encoding: str = "utf-8",
     ) -> "Table":
-        """From a file of comma-separated values whose first line has the names.
+        """Read a file of comma-separated values whose first line has the names.
 
         Args:
             path: The file.
@@ -152,7 +152,7 @@ class Table(AbstractRegression):
 
     @classmethod
     def from_parquet(cls, path: Place, *, target: str | int, length: int, columns: Chosen = None) -> "Table":
-        """From a Parquet file, whose pandas index is no input; needs pyarrow.
+        """Read a Parquet file, whose pandas index is not an input; needs pyarrow.
 
         Arguments are those of :meth:`from_csv`, and so are errors; without pyarrow, there is an ``EnvironmentFault``.
         """
@@ -176,27 +176,27 @@ class Table(AbstractRegression):
         return self.x.shape[0]
 
     def shuffled(self, *, key: PRNGKeyArray) -> "Table":
-        """The same table with the targets permuted among its rows: inputs then say nothing of them."""
+        """The same table with the targets permuted among its rows, so that inputs say nothing about them."""
         require_key(key)
         return eqx.tree_at(lambda table: table.y, self, jax.random.permutation(key, self.y))
 
     def sample(self, *, key: PRNGKeyArray) -> RegressionPrompt:
-        """One prompt of ``length + 1`` distinct rows, every ordered choice equally likely."""
+        """One prompt of ``length + 1`` distinct rows; every ordered choice is equally likely."""
         require_key(key)
         rows = distinct_rows(self.rows, self.length + 1, key=key)
         return RegressionPrompt(x=self.x[rows], y=self.y[rows])
 
     def loss(self, prediction: Array, prompt: RegressionPrompt) -> Float[Array, " answered"]:
-        r"""Squared error over the target's variance, at the positions answered (every, or the last)."""
+        """Squared error divided by the target's variance, at the positions answered (every, or the last)."""
         return super().loss(prediction, prompt) / self.unit
 
     def restored(self, prediction: Float[Array | np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """Answers to prompts of this table in the units of the data, in float64."""
+        """Convert answers to prompts of this table to the units of the data, in float64."""
         return np.asarray(prediction, np.float64) * self.scales[-1] + self.zeros[-1]
 
 
 def _require_resolved(name: str, column: Float[np.ndarray, " row"], values: np.ndarray) -> None:
-    """Raise if float64 does not hold the integers ``values``, or their own type does not tell real numbers apart."""
+    """Raise if float64 cannot hold the integers ``values``, or the type of real ``values`` cannot resolve them."""
     if jnp.issubdtype(values.dtype, jnp.integer):
         # Compared as Python compares integers and floats: exactly.
         largest = max(values.tolist(), key=abs)
@@ -205,12 +205,12 @@ def _require_resolved(name: str, column: Float[np.ndarray, " row"], values: np.n
         return
     step = float(np.abs(column).max()) * float(jnp.finfo(values.dtype).eps)
     if column.max() > column.min() and step > _deviation(column) / 2:
-        kind = f"numbers that {values.dtype.name} tells apart"
+        kind = f"numbers that differ in {values.dtype.name}"
         raise expected(name, kind, f"steps of {step:.3g}", "subtract a constant before they are rounded")
 
 
 def _place(column: Float[np.ndarray, " row"]) -> tuple[float, float]:
-    """Zero and scale of a column, so that JAX's numbers hold its differences and its squares."""
+    """Offset and scale of a column, so that JAX's numbers hold its differences and its squares."""
     limits = jnp.finfo(jnp.zeros(()).dtype)
     spread, largest, zero, scale = _deviation(column), float(np.abs(column).max()), 0.0, 1.0
     if spread > 0 and largest > spread * 2.0 ** (limits.nmant - 13):
@@ -223,13 +223,13 @@ def _place(column: Float[np.ndarray, " row"]) -> tuple[float, float]:
 
 
 def _deviation(column: Float[np.ndarray, " row"]) -> float:
-    """Standard deviation of a column, whatever its unit: no square overflows or underflows."""
+    """Standard deviation of a column, in any unit: squares neither overflow nor underflow."""
     largest = float(np.abs(column).max())
     return largest * float((column / largest).std()) if column.max() > column.min() else 0.0
 
 
 def distinct_rows(rows: int, count: int, *, key: PRNGKeyArray) -> Int[Array, " count"]:
-    r"""``count`` distinct numbers below ``rows``, every ordered choice equally likely.
+    r"""Draw ``count`` distinct numbers below ``rows``; every ordered choice is equally likely.
 
     .. math:: p_j = j + t_j, \quad t_j \sim \mathrm{U}\{0, \dots, \mathtt{rows} - j - 1\}, \qquad
               a_j \leftrightarrow a_{p_j}, \qquad j = 0, \dots, \mathtt{count} - 1
@@ -245,7 +245,7 @@ def distinct_rows(rows: int, count: int, *, key: PRNGKeyArray) -> Int[Array, " c
 
 
 def dealt(draws: Int[Array, " count"]) -> Int[Array, " count"]:
-    """The first cards of a pack 0, 1, 2, ... in which card j is swapped with card ``j + draws[j]``, each j in turn."""
+    """The first cards of a pack 0, 1, 2, ... after card j is swapped with card ``j + draws[j]``, for each j in turn."""
     steps = jnp.arange(draws.shape[0], dtype=jnp.int32)
 
     def deal(state: tuple[Array, Array], j: Int[Array, ""]) -> tuple[tuple[Array, Array], Int[Array, ""]]:

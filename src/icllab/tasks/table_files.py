@@ -1,4 +1,4 @@
-"""Numbers from a file: columns of a CSV or Parquet table, chosen by name or index, with clear refusals."""
+"""Read numbers from a file: columns of a CSV or Parquet table, chosen by name or index, with clear errors."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from icllab.core.errors import EnvironmentFault, InputError, expected, install_c
 
 Place: TypeAlias = str | PathLike[str]
 Chosen: TypeAlias = Sequence[str | int] | None
-_HINT = "choose other columns with columns=[...], or fill or drop what is missing first"
+_HINT = "choose other columns with columns=[...], or fill or drop missing values first"
 _UNNAMED = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
 _COUNTERS = ("index", "rownames")
 _BOOLEANS = {"true": True, "false": False}
@@ -43,7 +43,7 @@ def read_csv(
         if character is not None and (not isinstance(character, str) or len(character) != 1):
             raise expected(name, "one character", character)
     if comment in (delimiter, decimal):
-        raise expected("comment", "another character than the delimiter and the decimal one", comment)
+        raise expected("comment", "a character that differs from the delimiter and the decimal sign", comment)
     _require_file(path)
     try:
         frame = pd.read_csv(
@@ -56,10 +56,8 @@ def read_csv(
             na_filter=False,
         )
     except UnicodeDecodeError as error:
-        hint = "encoding='latin-1', 'utf-16' or whatever it was saved in reads it"
-        raise InputError(
-            f"{Path(path).name}: expected text in {encoding}, got bytes that are none ({error}); {hint}"
-        ) from None
+        hint = "give the encoding it was saved in, such as encoding='latin-1' or 'utf-16'"
+        raise InputError(f"{Path(path).name}: expected text in {encoding}, got other bytes ({error}); {hint}") from None
     except (ValueError, OSError, LookupError) as error:  # pandas' own errors are of these kinds
         hint = "; comment='#' leaves out lines that begin with it" if _begins_with_comment(path, comment) else ""
         raise _unreadable(path, error, hint) from None
@@ -113,7 +111,7 @@ def _columns(path: Place, names: list[str], entries: Mapping[str, Any], index: S
 
 
 def _counts(column: Any) -> bool:
-    """Whether entries number the rows, from 0 or from 1."""
+    """True if the entries number the rows, from 0 or from 1."""
     entries = _listed(column)
     return entries in (list(range(len(entries))), list(range(1, len(entries) + 1)))
 
@@ -123,7 +121,7 @@ def _listed(column: Any) -> list[Any]:
 
 
 def _parsed(texts: list[str], decimal: str) -> list[Any]:
-    """Texts that are numbers as numbers, to the last bit; a column of true and false as booleans."""
+    """Parse texts that are numbers, exactly to the last bit; a column of true and false becomes booleans."""
     if all(text.lower() in _BOOLEANS for text in texts):
         return [_BOOLEANS[text.lower()] for text in texts]
     return [_number(text, decimal) for text in texts]
@@ -141,7 +139,7 @@ def _number(text: str, decimal: str) -> int | float | str:
 
 
 def choice(columns: Columns, path: Place, target: str | int, selection: Chosen) -> tuple[tuple[str, ...], str]:
-    """Names of the inputs and of the target; inputs that are not chosen are all columns but those of the index."""
+    """Names of the inputs and of the target; by default the inputs are all other columns except those of the index."""
     names = list(columns.entries)
 
     def named(argument: str, column: str | int) -> str:
@@ -164,7 +162,7 @@ def choice(columns: Columns, path: Place, target: str | int, selection: Chosen) 
 
 
 def numbers(columns: Columns, path: Place, name: str) -> Float[np.ndarray, " row"]:
-    """A column as float64; text, missing values and integers that it rounds are refused with column and row."""
+    """A column as float64; raise, with column and row, for text, missing values and integers that it would round."""
     from decimal import Decimal
 
     entries, source = _listed(columns.entries[name]), f"{Path(path).name}, column {name!r}"
@@ -184,7 +182,7 @@ def _has_decimal_comma(value: Any) -> bool:
 
 
 def require_finite(source: str, name: str, values: Float[np.ndarray, " row"]) -> None:
-    """Raise if a column has NaN or infinity; the error names the first such row, counted from 1."""
+    """Raise if a column has NaN or infinity, with the number of the first such row, counted from 1."""
     rows = np.flatnonzero(~np.isfinite(values))
     if rows.size:
         raise expected(f"{source}, column {name!r}, row {rows[0] + 1}", "a number", float(values[rows[0]]), _HINT)

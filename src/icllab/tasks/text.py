@@ -1,4 +1,4 @@
-r"""Windows of consecutive bytes or tokens of a text, every prefix of which asks for the one that follows.
+r"""Windows of consecutive bytes or tokens of a text; the next one is predicted after every prefix.
 
 .. math:: (t_1, t_2),\; (t_1t_2,\, t_3),\; \dots,\; (t_1 \cdots t_{C-1},\, t_C)
 
@@ -67,7 +67,7 @@ class Text(AbstractTokens):
         pad: bool = False,
         bos: bool = True,
     ) -> "Text":
-        """Windows of ``tokens`` tokens, at least 2, of files such as :func:`.text_files.standard_library` has them.
+        """Windows of ``tokens`` tokens, at least 2, from files such as :func:`.text_files.standard_library` returns.
 
         ``alphabet`` has the bytes that are tokens of their own, each once, such as :data:`PRINTABLE`; None: all.
         ``tokenizer`` is one of the package ``tokenizers`` in its place, such as ``models.pretrained.tokenizer`` gives;
@@ -90,9 +90,14 @@ class Text(AbstractTokens):
         width = tokens - len(begin)
         table, unit = _table(alphabet), "bytes" if tokenizer is None else "tokens"
         if tokenizer is None and vocabulary is not None:
-            raise expected("vocabulary", "a tokenizer beside it", vocabulary, "bytes are 256 or those of alphabet=")
+            raise expected(
+                "vocabulary",
+                "a tokenizer with it",
+                vocabulary,
+                "without one the vocabulary is all 256 bytes, or alphabet=",
+            )
         if tokenizer is not None and alphabet is not None:
-            raise expected("alphabet", "None beside a tokenizer", alphabet, "leave out one of the two")
+            raise expected("alphabet", "None with a tokenizer", alphabet, "leave out one of the two")
         contents = documents.contents if tokenizer is None else _encoded(documents, tokenizer)
         sizes = np.array([len(content) for content in contents], np.int64)
         if not len(sizes):
@@ -101,7 +106,7 @@ class Text(AbstractTokens):
         if sizes.min() < least:
             short = documents.names[int(np.argmin(sizes))]
             hint = f"leave short files out with documents.at_least({'tokens' if tokenizer is None else 'bytes'})"
-            raise expected(short, f"at least {least} {unit}, those of a window", int(sizes.min()), hint)
+            raise expected(short, f"at least {least} {unit}, the size of a window", int(sizes.min()), hint)
         # Places are numbered in 32 bits, and windows, which are fewer.
         places = int(np.maximum(sizes, width).sum())
         if places >= 2**31:
@@ -130,7 +135,7 @@ class Text(AbstractTokens):
         pad: bool = False,
         bos: bool = True,
     ) -> "Text":
-        """Windows of files by their paths; the rest is as in :meth:`from_documents`, and :func:`.text_files.read`."""
+        """Windows of files given by paths; see :meth:`from_documents` and :func:`.text_files.read` for the rest."""
         documents = text_files.read(paths)
         return cls.from_documents(
             documents, tokens=tokens, alphabet=alphabet, tokenizer=tokenizer, vocabulary=vocabulary, pad=pad, bos=bos
@@ -147,7 +152,7 @@ class Text(AbstractTokens):
         return jax.vmap(self._window)(self._numbers((count,), key))
 
     def counts(self, order: int) -> Float[np.ndarray, "context token"]:
-        """Counts of every token after every context of ``order - 1`` tokens within a file, at all positions.
+        """Counts of each token after each context of ``order - 1`` tokens within a file, over all positions.
 
         The first token of a context is the leading digit of its number. Not traceable.
 
@@ -173,19 +178,19 @@ class Text(AbstractTokens):
 
     @property
     def _width(self) -> int:
-        """Tokens of a window that are of its file."""
+        """Number of tokens of a window that come from its file."""
         return self.tokens - len(self.beginning)
 
     def _numbers(self, shape: tuple[int, ...], key: PRNGKeyArray) -> Int[Array, "*shape"]:
         return jax.random.randint(key, shape, 0, self.windows[-1], self.windows.dtype)
 
     def _window(self, number: Int[Array, ""]) -> TokenPrompt:
-        """A window by its number: a file has one place less than a window has tokens of it at which none begins."""
+        """A window by its number; no window begins at the last ``_width`` - 1 positions of a file."""
         file = jnp.searchsorted(self.windows, number, side="right").astype(number.dtype)
         begin = number + (self._width - 1) * file
-        at = jnp.arange(self._width, dtype=begin.dtype)
-        mask = None if self.sizes is None else at < self.sizes[file]
-        tokens = self.symbols[begin + at].astype(jnp.int32)
+        index = jnp.arange(self._width, dtype=begin.dtype)
+        mask = None if self.sizes is None else index < self.sizes[file]
+        tokens = self.symbols[begin + index].astype(jnp.int32)
         if self.beginning:
             tokens = jnp.concatenate([jnp.array(self.beginning, jnp.int32), tokens])
             mask = None if mask is None else jnp.concatenate([jnp.ones(len(self.beginning), bool), mask])
@@ -199,14 +204,14 @@ def _table(alphabet: Any) -> np.ndarray:
     if not isinstance(alphabet, bytes):
         raise expected("alphabet", "bytes", alphabet, "such as b'abc'")
     if not 0 < len(set(alphabet)) == len(alphabet) < 256:
-        raise expected("alphabet", "at least one byte and not all, each once", alphabet)
+        raise expected("alphabet", "between 1 and 255 different bytes", alphabet)
     table = np.full(256, len(alphabet), np.uint8)
     table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet), dtype=np.uint8)
     return table
 
 
 def _encoded(documents: Documents, tokenizer: Any) -> list[list[int]]:
-    """Ids of each file."""
+    """Token ids of each file."""
     rows = []
     for name, content in zip(documents.names, documents.contents, strict=True):
         try:

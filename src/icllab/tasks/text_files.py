@@ -1,4 +1,4 @@
-r"""Bytes of files as a corpus: which files, how they are split, and a digest that tells one corpus from another.
+"""Bytes of files as a corpus: the choice of files, their split, and a digest that identifies the corpus.
 
 The example that is at hand wherever this library runs is Python's own standard library. Its sources differ between
 versions of Python, so that whoever measures on them also states :attr:`Documents.source` and the digest.
@@ -35,15 +35,15 @@ class Documents:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Number of bytes in all files."""
         return sum(map(len, self.contents))
 
     def digest(self) -> str:
-        """SHA-256 of the files' digests in order, in hexadecimal; names do not count."""
+        """SHA-256 of the files' digests in order, in hexadecimal; independent of their names."""
         return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in self.contents)).hexdigest()
 
     def split(self, *, held_out: float = 0.1) -> tuple["Documents", "Documents"]:
-        """Two disjoint sets of files: to train on, and held out.
+        """Split the files into two disjoint sets, for training and held out.
 
         A file is held out where the SHA-256 of its name, as a fraction of its largest value, is below ``held_out``,
         between 0 and 1. So a file stays on its side whatever others are there.
@@ -54,11 +54,11 @@ class Documents:
         PROPER_FRACTION.require("held_out", held_out)
         mask = [int(hashlib.sha256(name.encode()).hexdigest()[:13], 16) < held_out * 16**13 for name in self.names]
         if all(mask) or not any(mask):
-            raise expected("held_out", f"a share that splits {len(mask)} files", held_out, "give more files")
+            raise expected("held_out", f"a fraction that splits {len(mask)} files", held_out, "give more files")
         return self._only([not is_held_out for is_held_out in mask]), self._only(mask)
 
     def at_least(self, size: int) -> "Documents":
-        """The files of at least so many bytes."""
+        """The files of at least ``size`` bytes."""
         return self._only([len(content) >= size for content in self.contents])
 
     def _only(self, mask: list[bool]) -> "Documents":
@@ -67,7 +67,7 @@ class Documents:
 
 
 def read(paths: Iterable[str | PathLike[str]]) -> Documents:
-    """The bytes of files, in the order given.
+    """Read the bytes of files, in the given order.
 
     Raises:
         InputError: No path is given, one path in place of a list, or one that is no file that can be read.

@@ -1,4 +1,4 @@
-"""Numbers without networks: closed forms and limits, in NumPy and SciPy, in float64.
+"""Closed forms and limits that need no network, in NumPy and SciPy, in float64.
 
 A formula here shares no code with the simulations it is compared with: it imports neither tasks nor
 models, and nothing that imports JAX. The two meet in claims and in ``tests/agreement``. Every

@@ -21,7 +21,7 @@ _ALIGNMENT = Domain(above=-1, most=1, hint="at -1 the flow ends at zero")
 
 
 class Flow(NamedTuple):
-    r"""At each time: u, :math:`\mathrm{tr}\,U/\sqrt d`, the norm of the rest of U, error of the noiseless answer."""
+    r"""Values at each time: u, :math:`\mathrm{tr}\,U/\sqrt d`, norm of the rest of U, error of the noiseless answer."""
 
     value: Number
     along: Number

@@ -25,7 +25,7 @@ from icllab.core.views import fields_html, fields_repr
 from icllab.theory.parameters import Array, Number, Numbers, plain, read
 
 PHASES = {"ignored": (-1, 0, 0), "00": (1, -1, -1), "10": (1, 1, -1), "01": (1, -1, 1), "11": (1, 1, 1)}
-"""Sides of one half on which the gates :math:`r, s_1, s_2` of a phase lie; 0: both."""
+"""Side of 1/2 on which each of the gates :math:`r, s_1, s_2` of a phase lies; 0 stands for both sides."""
 NODES = 24  # energies are exact to 1e-4 nats
 REACH, WIDEST = 10.0, 5.0  # standard deviations of a gate that are integrated over, and of its prior at most
 SMALLEST = 1e-7  # below which the series in X is exact to rounding
@@ -138,7 +138,7 @@ def context_phase(
         variances = [share**2 * (slope - bend) for share in shares]
         covariance = shares[0] * shares[1] * (slope - bend)
     else:
-        parts = [[products * part for part in _product(one)] for one in x]
+        parts = [[products * part for part in _product(values)] for values in x]
         energy = parts[0][0] + parts[1][0]
         means = [slope for _, slope, _ in parts]
         variances = [slope - bend for _, slope, bend in parts]
@@ -186,12 +186,12 @@ def _rho(x: Array) -> Array:
 
 
 def _nodes(side: int, steepness: float) -> tuple[Array, Array]:
-    """Nodes and weights of a gate with its prior, on one side of one half or on both; as narrow as its peak allows.
+    """Quadrature nodes and weights of a gate with its prior, on one side of 1/2 or both, as narrow as the gate's peak.
 
     They crowd at a gate of 0, which multiplies other weights: the far values of those are narrow in it.
     """
     if side == 0:
-        pairs = [_nodes(one, steepness) for one in (-1, 1)]
+        pairs = [_nodes(half, steepness) for half in (-1, 1)]
         return np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
     corner = (1 + side) / 2
     reach = REACH / steepness if steepness else math.inf

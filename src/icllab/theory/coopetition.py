@@ -1,4 +1,4 @@
-r"""Two mechanisms that share factors and compete: fixed points, the flow as one of eight numbers, and what survives.
+r"""Two mechanisms that share factors and compete: fixed points, the flow in eight variables, and what survives.
 
 Vectors a, b, c, d of n entries have targets :math:`a^*, \dots, d^*`. With means over entries
 
@@ -47,7 +47,7 @@ class Flow(NamedTuple):
 
 
 class FixedPoint(NamedTuple):
-    """A point at rest with b and c of equal overlap.
+    """A fixed point at which b and c have equal overlap.
 
     Attributes:
         name: What is learned: ``nothing``, ``first``, ``second`` or ``both``.
@@ -74,7 +74,7 @@ def fixed_points(
     cost: float,
     squares: Sequence[float] | np.ndarray = (1.0, 1.0, 1.0, 1.0),
 ) -> tuple[FixedPoint, ...]:
-    r"""Points at rest of the flow with unit :math:`x_bx_c`, and the origin.
+    r"""Fixed points of the flow with unit :math:`x_bx_c`, and the origin.
 
     With a cost only one mechanism rests, :math:`x_a=0, x_dx_bx_c=1`, and only if its own floor is zero. Its curvatures
     are :math:`\alpha T_dx_d^2`, :math:`(E_1+\mu_1)|\nabla x_dx_bx_c|^2` and two zeros. Without a cost both rest
@@ -113,7 +113,7 @@ def fixed_points(
 def surviving_fraction(
     shared: Numbers, *, floor: Numbers, cost: Numbers, squares: Sequence[float] | np.ndarray = (1.0, 1.0, 1.0, 1.0)
 ) -> Number:
-    r"""What is left of the first mechanism's product once the second is learned, at rest but for the shared factors.
+    r"""Remaining product of the first mechanism after the second is learned, if only the shared factors still move.
 
     .. math:: x_ax_bx_c = \frac{\mu_2T_bT_cq^4}{\mu_2T_bT_cq^4+\alpha T_d}, \qquad q = x_bx_c, \quad x_dq = 1
 
@@ -194,7 +194,7 @@ def flow(
     if mu.shape != (2,):
         raise expected("floors", "two numbers", f"shape {mu.shape}")
     if t.ndim != 1 or np.any(np.diff(t) <= 0):
-        raise expected("times", "increasing numbers", "others")
+        raise expected("times", "increasing numbers", "times in another order")
     for name in held:
         require_known("held", name, NAMES)
         moving[NAMES.index(name)] = 0.0
@@ -218,13 +218,13 @@ def flow(
 
 
 def _errors(x: Array, squared: Array, targets: Array) -> Array:
-    """Errors [..., mechanism] of overlaps, mean squares of the vectors and those of their targets."""
+    """Errors [..., mechanism] from the overlaps and the mean squares of the vectors and of their targets."""
     whole, cross, null = (part[..., _MECHANISMS].prod(-1) for part in (squared, x * targets, targets))
     return (whole - 2 * cross + null) / 2
 
 
 def _at_rest(x: Array, targets: Array, floors: Array, alpha: float) -> tuple[float, Array]:
-    """Loss and Hessian of the four overlaps at a point at rest, in the coordinates of vectors of unit mean square.
+    """Loss and Hessian of the four overlaps at a fixed point, in the coordinates of vectors of unit mean square.
 
     There each mechanism has either no error, or an error with the weight zero, or no slope; and a or d vanishes, or the
     cost does.

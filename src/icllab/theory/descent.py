@@ -1,4 +1,4 @@
-r"""The best that L steps of gradient descent, or of GD++, can do in context with numbers fixed beforehand.
+r"""Smallest error of L steps of gradient descent, or of GD++, in context with step sizes that are fixed in advance.
 
 Inputs :math:`x\sim\mathcal N(0, \Sigma)`, tasks :math:`w\sim\mathcal N(0, \Sigma^{-1})` (for the identity: the
 isotropic case), n examples without noise. What is left of the task after L steps is a polynomial in the sample
@@ -27,7 +27,7 @@ _SETTINGS: Any = {"method": "lm", "xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}
 
 
 class Steps(NamedTuple):
-    """Step sizes of L layers, contractions (zero but for GD++, whose last has no effect), and the error they reach."""
+    """Step sizes of L layers, contractions (0 without GD++; the last has effect 0), and the error they reach."""
 
     rates: Array
     contractions: Array
@@ -75,7 +75,7 @@ def loss(rates: npt.ArrayLike, contractions: npt.ArrayLike | None = None, *, dim
 
 
 def free_steps(*, dim: int, length: int, layers: int) -> Steps:
-    r"""The best L step sizes of gradient descent, each layer its own.
+    r"""The best step sizes for L steps of gradient descent, one for each layer.
 
     .. math:: \min_{\deg p\le L,\;p(0)=1}\mathbb E\,\mathrm{tr}\,p(S)^2 = \frac1{[H^{-1}]_{00}}, \qquad
               H_{jk} = \mathbb E\,\mathrm{tr}\,S^{j+k}, \quad j, k = 0,\dots,L
@@ -126,7 +126,7 @@ def tied_steps(*, dim: int, length: int, layers: int) -> Steps:
 def plus_plus(
     *, dim: int, length: int, layers: int, tied: bool = False, starts: int = 64, spectra: npt.ArrayLike | None = None
 ) -> Search:
-    r"""The best numbers of GD++ that a search from many starting points finds.
+    r"""The best step sizes and contractions of GD++ that a search from many starting points finds.
 
     .. math:: \min_{a,b}\;\mathbb E\,\mathrm{tr}\,p_L(S)^2 = \min_{a,b}\sum_i\bigl(\sqrt{d\,w_i}\,p_L(s_i)\bigr)^2
 
@@ -159,7 +159,7 @@ def plus_plus(
     unknowns = 1 + (layers > 1)
 
     def parts(unknown: Array) -> tuple[Array, Array]:
-        """Rates, and rates times contractions."""
+        """Split the parameters into rates, and rates times contractions."""
         if tied:
             return np.full(layers, unknown[0]), np.full(layers, unknown[-1] if layers > 1 else 0.0)
         return unknown[:layers], np.append(unknown[layers:], 0.0)
@@ -187,7 +187,7 @@ def plus_plus(
 
 
 def _rule(dim: int, length: int, layers: int, *, plain: bool, spectra: object = None) -> tuple[Array, Array]:
-    """Points, and weights times d, of a rule that is exact for the square of the polynomial of L layers."""
+    """Points, and weights times d, of a quadrature that is exact for the squared polynomial of L layers."""
     nodes = 1 + (layers if plain else (3**layers - 1) // 2)
     if spectra is None:
         points, weights = gauss_rule(dim, length, nodes)
@@ -200,7 +200,7 @@ def _rule(dim: int, length: int, layers: int, *, plain: bool, spectra: object = 
 
 
 def remainder(eigenvalues: npt.ArrayLike, rates: npt.ArrayLike, contractions: npt.ArrayLike | None = None) -> Array:
-    r"""What L steps leave of the task along an eigenvector of the sample covariance.
+    r"""Part of the task that remains after L steps along an eigenvector of the sample covariance.
 
     .. math:: w - w_L = p_L(S)\,w
 
@@ -228,12 +228,12 @@ def _numbers(rates: npt.ArrayLike, contractions: npt.ArrayLike | None) -> tuple[
         if values.ndim != 1 or not values.size:
             raise expected(name, "a list of numbers, one for each layer", f"shape {values.shape}")
     if len(a) != len(b):
-        raise expected("contractions", f"{len(a)} numbers, as there are rates", len(b))
+        raise expected("contractions", f"{len(a)} numbers, one for each rate", len(b))
     return a, b
 
 
 def _left(points: Array, rates: Array, products: Array) -> tuple[Array, Array, Array]:
-    """p_L at the points, and its derivatives by every rate and by every product of rate and contraction."""
+    """p_L at the points, and its derivatives in each rate and in each product of a rate and its contraction."""
     layers = len(rates)
     p, h = np.ones_like(points), np.ones_like(points)
     # Derivatives of (p, h) by each number, carried along.

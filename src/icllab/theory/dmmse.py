@@ -56,7 +56,7 @@ def icl_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, s
 
 
 def idg_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int = 0) -> Estimate:
-    r"""Error on new contexts of the pool's tasks, where it is the least that any predictor has.
+    r"""Error on new contexts of the pool's tasks; no predictor has a smaller error on them.
 
     .. math:: e_{\mathrm{IDG}} = \rho + \frac1d\, E\, \lVert w_J - \hat w \rVert^2
 
@@ -68,7 +68,7 @@ def idg_error(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, s
 
 
 def task_gap(*, dim: int, alpha: float, kappa: float, rho: float, draws: int, seed: int = 0) -> Estimate:
-    r"""What knowing the task in advance is worth.
+    r"""Error on fresh tasks minus error on the pool's tasks.
 
     .. math:: e_{\mathrm{ICL}} - e_{\mathrm{IDG}}
 
@@ -90,8 +90,8 @@ def posterior_mean(x: Array, y: Array, pool: Array, noise_variance: float) -> Ar
     """
     x, y, pool = (FINITE.read(name, values) for name, values in (("x", x), ("y", y), ("pool", pool)))
     if (x.ndim, y.shape) != (2, x.shape[:1]) or (pool.ndim, pool.shape[-1:]) != (2, x.shape[1:]):
-        came = [x.shape, y.shape, pool.shape]
-        raise expected("x, y, pool", "inputs [example, dim], targets [example] and tasks [task, dim]", came)
+        shapes = [x.shape, y.shape, pool.shape]
+        raise expected("x, y, pool", "inputs [example, dim], targets [example] and tasks [task, dim]", shapes)
     NON_NEGATIVE.require("noise_variance", noise_variance)
     residuals = np.sum((y - pool @ x.T) ** 2, axis=1)
     excess = residuals - residuals.min()

@@ -39,7 +39,7 @@ _LARGEST = 600.0  # log n, beyond which no crossing is looked for
 
 
 class Phase(NamedTuple):
-    """A set of parameters, as far as its free energy knows it.
+    """The properties of a set of parameters that determine its free energy.
 
     Attributes:
         loss: Its least loss in nats per sample, or that above the loss of another phase.
@@ -78,7 +78,7 @@ def asymptotic(phase: Phase, n: Numbers) -> Number:
 
 
 def posterior_weights(phases: Sequence[Phase], n: Numbers) -> Array:
-    r"""What share of the posterior each phase has, if there are no others.
+    r"""Posterior probability of each phase, if these are all phases.
 
     .. math:: p_a = \frac{e^{-F_n(W_a)}}{\sum_b e^{-F_n(W_b)}}
 
@@ -127,7 +127,9 @@ def crossings(first: Phase, second: Phase) -> Array:
     fold = second.coefficient.multiplicity - first.coefficient.multiplicity
     constant = second.constant - first.constant
     if loss == slope == fold == constant == 0:
-        raise InputError("phases: expected two that differ, got twice the same, which are equal at every n")
+        raise InputError(
+            "phases: expected two different phases, got the same phase twice; its free energy equals itself at every n"
+        )
 
     def curvature(t: float) -> float:
         return (1 + t) * np.exp(t) * loss + slope
@@ -148,7 +150,7 @@ def _check(phase: Phase) -> None:
 
 
 def _roots(function: Callable[[float], float], turns: Sequence[float] | Array) -> Array:
-    """All roots of a function that is monotone between its turns."""
+    """All roots of a function that is monotone between consecutive ``turns``."""
     ends = [np.finfo(float).tiny, *turns, _LARGEST]
     values = [function(end) for end in ends]
     roots = []

@@ -1,4 +1,4 @@
-r"""One step of descent where inputs are not normal: independent components of any fourth moment, as uniform ones.
+r"""One step of gradient descent on inputs with independent, not necessarily normal components of any fourth moment.
 
 Inputs :math:`x = \Sigma^{1/2}z` with independent :math:`z_i` of mean 0, variance 1, symmetric about zero, and the
 kurtosis :math:`\kappa = E z_i^4`: 3 of normal ones, 9/5 of uniform ones, 1 of signs. Tasks
@@ -21,9 +21,9 @@ from icllab.theory.parameters import Array, read
 from icllab.theory.preconditioners import Covariance, Optimum
 
 UNIFORM, SIGNS, NORMAL = 9 / 5, 1.0, 3.0
-"""Kurtosis of uniform numbers, of signs and of normal numbers."""
+"""Kurtosis of a uniform variable, of a random sign and of a normal variable."""
 
-_FROM_ONE = Domain(least=1, hint="1 is that of signs, the least")
+_FROM_ONE = Domain(least=1, hint="a random sign has the smallest kurtosis, 1")
 
 
 def optimal(
@@ -34,7 +34,7 @@ def optimal(
     task_covariance: Covariance = None,
     noise_variance: float = 0.0,
 ) -> Optimum:
-    r"""The preconditioner of least error, and that error.
+    r"""The preconditioner with the smallest error, and that error.
 
     .. math::
         A^* = W\Sigma M^{-1}, \qquad
@@ -85,7 +85,9 @@ def loss(
     sigma, tasks, moment = _moments(variances, kurtosis, length, task_covariance, noise_variance)
     (matrix,) = read(preconditioner=(preconditioner, FINITE))
     if matrix.shape != moment.shape:
-        raise expected("preconditioner", f"a matrix {list(moment.shape)}, as the variances", f"shape {matrix.shape}")
+        raise expected(
+            "preconditioner", f"a matrix {list(moment.shape)}, to match the variances", f"shape {matrix.shape}"
+        )
     correlation = sigma[:, None] * tasks
     overlap = np.sum(sigma[:, None] * matrix * correlation.T)
     return float(np.trace(correlation) - 2 * overlap + np.sum(sigma[:, None] * (matrix @ moment) * matrix))
@@ -94,19 +96,21 @@ def loss(
 def _moments(
     variances: object, kurtosis: object, length: int, task_covariance: object, noise_variance: object
 ) -> tuple[Array, Array, Array]:
-    """The variances, W and the covariance M of the mean of inputs times labels."""
+    """The variances, the task covariance W, and the covariance M of the mean of inputs times labels."""
     require_integer("length", length)
     sigma, fourth, noise = read(
         variances=(variances, POSITIVE), kurtosis=(kurtosis, _FROM_ONE), noise_variance=(noise_variance, NON_NEGATIVE)
     )
     if sigma.ndim != 1 or not sigma.size:
-        raise expected("variances", "a vector, a number for each component", f"shape {sigma.shape}")
+        raise expected("variances", "a vector with a number for each component", f"shape {sigma.shape}")
     tasks = np.eye(len(sigma))
     if task_covariance is not None:
         (covariance,) = read(task_covariance=(task_covariance, FINITE))
         tasks = np.diag(covariance) if covariance.ndim == 1 else covariance
         if tasks.shape != (len(sigma), len(sigma)):
-            raise expected("task_covariance", f"dimension {len(sigma)}, as the variances", f"shape {covariance.shape}")
+            raise expected(
+                "task_covariance", f"dimension {len(sigma)}, to match the variances", f"shape {covariance.shape}"
+            )
         require_covariance("task_covariance", tasks)
     twice = sigma[:, None] * tasks * sigma
     excess = np.sum(sigma * np.diag(tasks)) + noise

@@ -1,4 +1,4 @@
-r"""The landscape of an induction head without its exponentials, and with products of weights for its strengths.
+r"""Loss landscape of an induction head without exponentials, and with strengths that are products of weights.
 
 :mod:`icllab.theory.induction_landscape` has three exponentials: those of two softmax operations and that of the
 cross-entropy. Each has a replacement here. Attention of *first order* in its scores is as even as softmax where the
@@ -105,7 +105,7 @@ def gradient(
 
 
 def guessing_loss(*, pairs: int, objective: str = "cross-entropy") -> float:
-    r"""The least loss of an answer that tells labels of the context from others, and not from each other.
+    r"""Smallest loss of an answer that tells the labels of the context from other labels, but not from each other.
 
     .. math:: \ln N \quad\text{or}\quad \tfrac12\Bigl(1 - \frac1N\Bigr)
 
@@ -117,7 +117,7 @@ def guessing_loss(*, pairs: int, objective: str = "cross-entropy") -> float:
 
 
 def right_share(beta: Numbers, alpha: Numbers, *, pairs: int, attention: str = "softmax") -> Number:
-    r"""Share of the attention to labels that goes to the right one, :math:`z/(z + (N-1)z')`; 1/N of none.
+    """Fraction of the attention to labels that the right label gets: :math:`z/(z + (N-1)z')`, or 1/N without attention.
 
     Derived: docs/abrupt-learning.md, Exponentials or products.
     """
@@ -139,7 +139,7 @@ def flow(
     factors: int = 1,
     levels: Sequence[float] = LEVELS,
 ) -> FactorFlow:
-    r"""Steepest descent of the weights whose products are the strengths, and when the loss falls.
+    r"""Steepest descent in the weights whose products are the strengths, and the times at which the loss falls.
 
     .. math:: \dot w_i = -k\,w_i^{2-2/k}\,\partial_i\mathcal L, \qquad w_i = v_i^k
 
@@ -212,7 +212,7 @@ def _value_and_slopes(
 
 
 def _attention(score: Any, count: int, kind: str) -> tuple[Any, Any, Any, Any]:
-    """Attention to a token with a score beside so many without, and to each of those; both with their derivatives."""
+    """Attention to one token with a score and to each of ``count`` tokens with score 0, with their derivatives."""
     if kind == "first order":
         even = 1 / (1 + count) + 0 * score
         return (1 + score) * even, even, even, 0 * score
@@ -221,7 +221,7 @@ def _attention(score: Any, count: int, kind: str) -> tuple[Any, Any, Any, Any]:
 
 
 def _objective(right: Any, wrong: Any, pairs: int, labels: int, kind: str) -> tuple[Any, Any, Any]:
-    """The loss of the logits of the right and of each other label of the context, and its derivatives in the two."""
+    """The loss, and its derivatives in the logits of the right label and of each other label of the context."""
     if kind == "squared error":
         return ((1 - right) ** 2 + (pairs - 1) * wrong**2) / 2, right - 1, (pairs - 1) * wrong
     with np.errstate(divide="ignore"):

@@ -57,7 +57,7 @@ class Flow(NamedTuple):
 
 
 def previous_token_attention(beta: Numbers, *, pairs: int, leak_corrected: bool = False) -> Number:
-    r"""How much of the item before it a label's token takes up in the first layer.
+    r"""Attention of a label's token to the item before it, in the first layer.
 
     .. math:: y = \frac{e^\beta}{e^\beta+N}, \qquad\text{or, leak-corrected,}\qquad y = \frac{e^\beta-1}{e^\beta+N}
 
@@ -196,7 +196,7 @@ def fisher_information(
 
 
 def escape_rate(*, pairs: int, beta: Numbers = 0.0, leak_corrected: bool = False) -> Number:
-    r"""How fast gradient flow leaves the saddle that the plateau is where every label is in the context.
+    r"""Rate at which gradient flow leaves the plateau, which is a saddle if every label is in the context.
 
     .. math:: h = \frac{(N-1)\,y(\beta)}{N(2N+1)}, \qquad \delta(t) \approx \delta(0)\,e^{ht}
 
@@ -229,7 +229,7 @@ def flow(
     levels: Sequence[float] = LEVELS,
     leak_corrected: bool = False,
 ) -> Flow:
-    r"""Steepest descent from a point, and when the loss falls through shares of :math:`\ln N`.
+    r"""Steepest descent from a point, and the times at which the loss falls below fractions of :math:`\ln N`.
 
     .. math:: \dot w_i = -\rho_i\,\partial_i\mathcal L, \qquad w = (\beta, \alpha, \xi\,[, \beta_2])
 
@@ -252,7 +252,7 @@ def flow(
     require_integer("pairs", pairs, least=2)
     (w,) = read(start=(np.asarray(start), FINITE))
     if w.shape not in ((3,), (4,)):
-        raise expected("start", "beta, alpha, xi, and perhaps beta2", f"shape {w.shape}")
+        raise expected("start", "beta, alpha, xi, and optionally beta2", f"shape {w.shape}")
     (rate,) = read(rates=(np.ones_like(w) if rates is None else np.asarray(rates), NON_NEGATIVE))
     if rate.shape != w.shape:
         raise expected("rates", f"{len(w)} numbers, as in start", f"shape {rate.shape}")
@@ -317,7 +317,7 @@ class _Terms:
         return outer - curvature - gradient[..., :, None] * gradient[..., None, :]
 
     def _shares(self) -> Array:
-        """Shares of the second and the third term; the first is one whatever the parameters."""
+        """The second and third term of exp(loss) over the sum of all three; the first term is always 1."""
         return np.exp(self.logs[1:] - self.loss())
 
     def _slopes(self) -> Array:
@@ -355,7 +355,7 @@ class _Terms:
 
 
 def _log_counts(*counts: int, ndim: int) -> Array:
-    """Along a new first axis; minus infinity for none."""
+    """Logarithms of the counts along a new first axis; minus infinity for a count of 0."""
     with np.errstate(divide="ignore"):
         return np.log(np.array(counts, np.float64)).reshape(-1, *[1] * ndim)
 

@@ -41,7 +41,7 @@ def agreements(*, pairs: int, labels: int) -> Array:
 
 
 def recognition_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int) -> Number:
-    r"""The accuracy of task recognition under a random relation, for a query that is among the context's items.
+    r"""The accuracy of task recognition under a random relation, for a query whose item is in the context.
 
     .. math:: \frac1N\, \mathbb E \max_{m \le M} J_m = \frac1N \sum_{j=1}^N \bigl(1 - P(J < j)^M\bigr)
 
@@ -66,7 +66,7 @@ def recognition_on_a_new_relation(relations: Numbers, *, pairs: int, labels: int
 
 
 def recognition_on_an_unseen_item(relations: Numbers, *, pairs: int, labels: int) -> Number:
-    r"""The accuracy of task recognition under one of its relations, for a query that is none of the context's items.
+    r"""The accuracy of task recognition under one of its relations, for a query whose item is not in the context.
 
     .. math:: r + \frac{1 - r}{L - N}, \qquad r = \frac{1 - (1 - p_N)^M}{M p_N}
 

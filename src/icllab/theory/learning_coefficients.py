@@ -1,4 +1,4 @@
-r"""Exact learning coefficients: how many parameters a model has where its truth is a singularity.
+r"""Exact learning coefficients: the effective number of parameters of a model whose true parameter is a singularity.
 
 With a loss :math:`L(w)`, :math:`K(w) = L(w) - L(w^*) \ge 0` near a minimum :math:`w^*`, and a prior :math:`\varphi`,
 
@@ -43,7 +43,7 @@ class LearningCoefficient(NamedTuple):
     _repr_html_ = fields_html
 
     def at(self, nbeta: Numbers) -> Number:
-        r"""What an estimate at a finite inverse temperature has for a target.
+        r"""The expected value of an estimate at a finite inverse temperature.
 
         .. math:: n\beta\,E_{n\beta}[K] = \lambda - \frac{m-1}{\log n\beta} + o\Bigl(\frac1{\log n\beta}\Bigr)
 
@@ -73,7 +73,7 @@ def regular(parameters: int) -> LearningCoefficient:
 
 
 def normal_crossing(powers: Sequence[int], weights: Sequence[float] | None = None) -> LearningCoefficient:
-    r"""A normal crossing, to which every other case can be brought by a resolution of singularities.
+    r"""A normal crossing; a resolution of singularities brings every other case to this form.
 
     .. math:: K = \prod_i w_i^{2k_i}, \quad \varphi = \prod_i |w_i|^{h_i}: \qquad
               \lambda = \min_i \frac{h_i+1}{2k_i}, \quad m = \text{the number of } i \text{ that attain it}
@@ -136,7 +136,7 @@ def quasi_homogeneous(weights: Sequence[float]) -> LearningCoefficient:
 
 
 def of_sum(*terms: LearningCoefficient) -> LearningCoefficient:
-    r"""A sum of at least one term in separate variables: what is independent adds.
+    r"""A sum of at least one term in separate variables: the learning coefficients add up.
 
     .. math:: K = \sum_j K_j(u_j): \qquad \lambda = \sum_j\lambda_j, \quad m = 1 + \sum_j (m_j - 1)
 
@@ -262,7 +262,7 @@ def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
     Source: [Aoyagi24].
     """
     if len(widths) < 2:
-        raise expected("widths", "at least two, those of inputs and outputs", tuple(widths))
+        raise expected("widths", "at least two, for inputs and outputs", tuple(widths))
     _sizes(tuple(widths), rank)
     bottleneck = _bottleneck([width - rank for width in widths])
     many, s = len(bottleneck) - 1, sum(bottleneck)
@@ -274,7 +274,7 @@ def deep_linear(widths: Sequence[int], rank: int) -> LearningCoefficient:
 
 
 def tanh_network(hidden: int) -> LearningCoefficient:
-    r"""One hidden layer of tanh units, one input and one output, where the truth is zero.
+    r"""One hidden layer of tanh units with one input and one output, if the true function is zero.
 
     .. math::
         y = \sum_{j\le H} a_j\tanh(b_jx), \quad i = \lfloor\sqrt H\rfloor: \qquad
@@ -293,7 +293,7 @@ def tanh_network(hidden: int) -> LearningCoefficient:
 
 
 def gaussian_mixture(free_means: int) -> LearningCoefficient:
-    r"""Two Gaussians of known variance on the line, where the truth is one.
+    r"""A mixture of two Gaussians of known variance on the line, if the true distribution is one Gaussian.
 
     The truth is :math:`\mathcal N(0, 1)`:
 
@@ -340,7 +340,7 @@ def linear_attention(dim: int, key_width: int, task_rank: int) -> LearningCoeffi
 
 
 def _bottleneck(differences: list[int]) -> list[int]:
-    """The layers Aoyagi's condition picks: the narrowest, as many as it takes."""
+    """The layers that Aoyagi's condition selects: the fewest narrowest ones that satisfy it."""
     ascending = sorted(differences)
     for count in range(2, len(ascending) + 1):
         inside, s, many = ascending[:count], sum(ascending[:count]), count - 1

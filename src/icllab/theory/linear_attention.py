@@ -107,7 +107,7 @@ def idg_error(
 
 @np.errstate(all="ignore")
 def effective_ridge(*, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers = 0.0) -> Number:
-    r"""The effective ridge that finitely many contexts amount to.
+    r"""The effective ridge that stands for a finite number of contexts.
 
     :math:`\nu = q + \xi` takes the place of :math:`q` in the traces, and :math:`\xi` solves
 
@@ -149,7 +149,7 @@ def ridge_error(*, alpha: Numbers, rho: Numbers) -> Number:
 
 
 def large_context_limit(*, kappa: Numbers, rho: Numbers, alpha_over_tau: Numbers) -> Number:
-    r"""Limit of the ridgeless :func:`icl_error` for long contexts and many of them.
+    r"""Limit of the ridgeless :func:`icl_error` for many long contexts.
 
     It is the limit :math:`\alpha,\tau\to\infty` with :math:`\alpha/\tau` fixed:
 

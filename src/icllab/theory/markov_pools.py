@@ -1,4 +1,4 @@
-r"""Expected losses, in nats, of predictors that count the tokens or the pairs of a Markov chain, and of urns.
+r"""Expected losses, in nats, of predictors that count tokens or pairs of tokens, on Markov chains and on urns.
 
 A chain on S states has transitions :math:`T_{ab}` and the stationary distribution :math:`\pi`, from which
 :math:`x_0` is drawn. The prediction at position :math:`i = 0, \dots, n - 2` is of token :math:`i + 1` of n. Counts are
@@ -37,7 +37,7 @@ class Levels(NamedTuple):
 
 
 def entropy_rate(transition: Chains) -> Number:
-    r"""Least loss of a token whose chain is known.
+    r"""The smallest loss per token if the chain is known.
 
     .. math:: h = -\sum_a\pi_a\sum_bT_{ab}\ln T_{ab}
 
@@ -51,7 +51,7 @@ def entropy_rate(transition: Chains) -> Number:
 
 
 def stationary_entropy(transition: Chains) -> Number:
-    r"""Loss of the best predictor that does not see the present token: that of unigrams in long sequences.
+    r"""Loss of the best predictor that does not see the present token, which unigram counts reach on long sequences.
 
     .. math:: H(\pi) = -\sum_b\pi_b\ln\pi_b
 
@@ -65,7 +65,7 @@ def stationary_entropy(transition: Chains) -> Number:
 
 
 def unigram_losses(transition: Chains, *, tokens: int, concentration: float = 1.0) -> Array:
-    r"""Losses of counts of tokens with a Dirichlet prior on sequences of a chain, at each position.
+    r"""Losses of token counts with a Dirichlet prior, at each position of sequences of a chain.
 
     .. math:: L_i = \ln(i + 1 + S\alpha) - \sum_{a,b}T_{ab}\,\mathbb E\bigl[1_{x_i=a}\ln(n_b+\alpha)\bigr]
 
@@ -92,7 +92,7 @@ def unigram_losses(transition: Chains, *, tokens: int, concentration: float = 1.
 
 
 def bigram_losses(transition: Chains, *, tokens: int, concentration: float = 1.0) -> Array:
-    r"""Losses of counts of pairs with a Dirichlet prior on sequences of a chain, at each position.
+    r"""Losses of pair counts with a Dirichlet prior, at each position of sequences of a chain.
 
     .. math:: L_i = \sum_a\mathbb E\Bigl[1_{x_i=a}\Bigl(\ln(n_{a\cdot}+S\alpha)
               - \sum_bT_{ab}\ln(n_{ab}+\alpha)\Bigr)\Bigr]
@@ -133,7 +133,7 @@ def fresh_levels(
     draws: int = 1000,
     seed: int = 0,
 ) -> Levels:
-    r"""Mean losses on fresh chains with rows of a Dirichlet distribution: exact for a chain, Monte Carlo over chains.
+    r"""Mean losses on fresh chains with Dirichlet rows: exact for each chain, Monte Carlo over chains.
 
     Args:
         states: :math:`S`, an integer of at least 2.
@@ -156,7 +156,7 @@ def fresh_levels(
 
 
 def urn_losses(*, states: int, concentration: float, tokens: int) -> Array:
-    r"""Least losses on fresh urns of a symmetric Dirichlet distribution, those of counts with it for a prior.
+    r"""Smallest losses on urns from a symmetric Dirichlet distribution, reached by counts with that prior.
 
     .. math:: L_i = \ln(m + S\alpha) - S\,\mathbb E\Bigl[\frac{k+\alpha}{m+S\alpha}\ln(k+\alpha)\Bigr], \qquad
               k \sim \mathrm{BetaBinomial}(m, \alpha, (S-1)\alpha), \qquad m = i + 1
@@ -220,7 +220,7 @@ def urn_pool_losses(pool: Chains, *, tokens: int, urns: Chains | None = None) ->
 
 
 def pool_excess_bound(*, chains: int, tokens: int) -> float:
-    r"""The most by which the posterior over a pool exceeds the pool's mean entropy rate, the mean over positions.
+    r"""Bound on the excess of the posterior over a pool above the pool's mean entropy rate, averaged over positions.
 
     .. math:: \frac1{n-1}\sum_i(L_i - \bar h) = \frac{I(k; x_1\dots x_{n-1}\mid x_0)}{n-1} \le \frac{\ln K}{n-1}
 
@@ -236,7 +236,7 @@ def pool_excess_bound(*, chains: int, tokens: int) -> float:
 
 
 def _counts(rows: Array, start: Array, marks: Array, tokens: int, first: Array | None = None) -> Iterator[Array]:
-    """Joint laws [..., state, count] of x_i and the number of marked steps up to it, at each position in turn."""
+    """Joint distributions [..., state, count] of x_i and the number of marked steps up to it, for each position."""
     counted = np.zeros(start.shape[-1]) if first is None else first
     law = np.stack([start * (1 - counted), start * counted], axis=-1)
     stay, up = (np.swapaxes(part, -1, -2) for part in (rows * (1 - marks), rows * marks))
@@ -280,6 +280,6 @@ def _chains(transition: Chains) -> tuple[Array, Array]:
     size = rows.shape[-1]
     system = np.eye(size) - np.swapaxes(rows, -1, -2) + 1
     if np.any(np.linalg.cond(system) > 1e12):
-        raise expected("transition", "chains with one stationary distribution each", "one with several")
+        raise expected("transition", "chains with one stationary distribution each", "a chain with several")
     start = np.maximum(np.linalg.solve(system, np.ones((*rows.shape[:-2], size, 1)))[..., 0], 0)
     return rows, start / start.sum(axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-r"""A race of in-context and in-weights learning: how long each takes, and from how many classes on the context wins.
+r"""A race of in-context and in-weights learning: the time each takes, and the number of classes at which they tie.
 
 A prompt has N items with labels :math:`\pm1`, one of them of the query's class, and the query. The answer has the logit
 
@@ -65,7 +65,7 @@ def drive_per_pair(match: Numbers = 0.0, value: Numbers = 0.0) -> Number:
 
 
 def context_time(pairs: int, match: float = 0.0, value: float = 0.0, *, logit: float = 1.0) -> float:
-    r"""Time at which the copy's logit w p reaches a level where nothing can be memorised.
+    r"""Time at which the copy's logit w p reaches a level, if nothing can be memorised.
 
     .. math:: \dot w = p\,\sigma(-wp) - \frac{(1-p)^2}{N-1}\,w\,\sigma'(wp), \qquad
               \dot\beta = wp(1-p)\Bigl(\sigma(-wp) + \frac{1-p}{N-1}\,w\,\sigma'(wp)\Bigr)
@@ -102,7 +102,7 @@ def context_time(pairs: int, match: float = 0.0, value: float = 0.0, *, logit: f
 
 
 def table_memorising(classes: Numbers, *, loss: Numbers) -> Memorising:
-    r"""Time and drive until a table of one logit a class has a mean loss, alone.
+    r"""Time and drive that a table with one logit per class needs to reach a mean loss, trained alone.
 
     .. math:: K\dot\varphi = \sigma(-\varphi), \qquad t = K(\varphi + e^\varphi - 1), \qquad I = K\varphi, \qquad
               \varphi = -\ln(e^{L}-1)
@@ -121,7 +121,7 @@ def table_memorising(classes: Numbers, *, loss: Numbers) -> Memorising:
 
 
 def threshold_classes(context_drive: Numbers, *, prefactor: Numbers, exponent: Numbers) -> Number:
-    r"""Number of classes from which the context wins, if memorising K classes has the drive :math:`cK^\nu`.
+    r"""Number of classes above which the context wins, if memorising K classes has the drive :math:`cK^\nu`.
 
     .. math:: K^* = (I_N/c)^{1/\nu} \propto N^{1/\nu}e^{-\beta_0/\nu}
 
@@ -161,7 +161,7 @@ def table_race(classes: float, pairs: int, match: float = 0.0, value: float = 0.
     )
     t = np.atleast_1d(read(times=(times, FINITE))[0])
     if t.ndim != 1 or t[0] < 0 or np.any(np.diff(t) <= 0):
-        raise expected("times", "increasing numbers from 0", "others")
+        raise expected("times", "increasing numbers from 0", "other times")
 
     def rate(_: float, state: Array) -> list[float]:
         phi, v, b = map(float, state)
@@ -178,7 +178,7 @@ def table_race(classes: float, pairs: int, match: float = 0.0, value: float = 0.
 
 
 def table_threshold(pairs: int, match: float = 0.0, value: float = 0.0, *, time: float) -> float:
-    r"""Number of classes at which table and copy share the logit of the race equally after a time.
+    r"""Number of classes at which table and copy each contribute half the logit of the race after a time.
 
     Args:
         pairs: :math:`N`, an integer of at least 2.
@@ -206,7 +206,7 @@ def _attention(match: Numbers, pairs: int) -> Numbers:
 
 
 def _attention_rates(value: float, match: float, pairs: int, phi: float) -> tuple[float, float]:
-    """Rates of w and beta beside an in-weights logit."""
+    """Rates of change of w and beta, given an in-weights logit."""
     p = _attention(match, pairs)
     m = phi + value * p
     error, slope = expit(-m), expit(m) * expit(-m) * value / (pairs - 1)

@@ -38,7 +38,7 @@ class Term(NamedTuple):
 
 
 def cusp(side: str, n: float, *, split: float, tilt: float, free: float) -> Half:
-    r"""The posterior of a tilted cusp at one side of x = 0, where one well determines more directions than the other.
+    r"""The posterior of a tilted cusp on one side of x = 0; one of its wells determines more directions than the other.
 
     .. math::
         L(x, y) = \frac{x^4}4 - \frac p2x^2 - qx + \frac12(x+1)^2|y|^2, \quad y\in\mathbb R^d, \qquad
@@ -65,7 +65,7 @@ def cusp(side: str, n: float, *, split: float, tilt: float, free: float) -> Half
 
 
 def cusp_line(n: float, *, split: float, free: float) -> float:
-    r"""The tilt q at which both sides of the :func:`cusp` have as much of the posterior.
+    r"""The tilt q at which the two sides of the :func:`cusp` have equal posterior probability.
 
     Without free directions it is 0. With them it is :math:`\frac{d\log n}{4n}` at p = 1, to leading order.
 
@@ -138,7 +138,7 @@ def gated(phase: str, means: Numbers, n: float, *, barrier: float, effect: float
 
 
 def shared_units(terms: int, units: int, outputs: int, nbeta: float) -> Term:
-    r"""Contributions of T contexts that two linear layers answer with zero, through the same k hidden units.
+    r"""Contributions of T contexts to which two linear layers answer zero through the same k hidden units.
 
     With :math:`K_c = \frac12\lVert BAh_c\rVert^2`, orthonormal :math:`h_c` and :math:`t = n\beta`, the eigenvalues s of
     :math:`B^\top B` have Wishart's density times :math:`\prod_i(1+ts_i)^{-T/2}`, and with

@@ -1,4 +1,4 @@
-r"""The best preconditioner that one layer of linear attention can hold, and the families that many layers are drawn to.
+r"""The best preconditioner for one layer of linear attention, and the stationary families of many layers.
 
 Inputs :math:`x\sim\mathcal N(0, \Sigma)`, tasks :math:`w\sim\mathcal N(0, W)`, labels :math:`y_i = w^\top x_i +
 \varepsilon_i` with noise of variance :math:`\rho` on the n examples. One preconditioned step of gradient descent from
@@ -40,7 +40,7 @@ class Optimum(NamedTuple):
 def optimal(
     covariance: npt.ArrayLike, *, length: int, task_covariance: Covariance = None, noise_variance: float = 0.0
 ) -> Optimum:
-    r"""The preconditioner of least error, and that error.
+    r"""The preconditioner with the smallest error, and that error.
 
     .. math::
         A^* = \Bigl[\tfrac{n+1}n\Sigma + \tfrac{t+\rho}n W^{-1}\Bigr]^{-1}, \qquad
@@ -91,7 +91,9 @@ def loss(
     root, _, (omega, vectors), excess = _whitened(covariance, length, task_covariance, noise_variance)
     (matrix,) = read(preconditioner=(preconditioner, FINITE))
     if matrix.shape != root.shape:
-        raise expected("preconditioner", f"a matrix {list(root.shape)}, as the covariance", f"shape {matrix.shape}")
+        raise expected(
+            "preconditioner", f"a matrix {list(root.shape)}, to match the covariance", f"shape {matrix.shape}"
+        )
     # In the eigenbasis of the whitened tasks M is diagonal.
     diagonal = (length + 1) / length * omega + excess / length
     off = vectors.T @ (root @ matrix @ root) @ vectors - np.diag(_ratio(omega, diagonal))
@@ -121,7 +123,7 @@ def family(
     (a,) = read(rates=(rates, FINITE))
     (b,) = read(contractions=(np.zeros_like(a) if contractions is None else contractions, FINITE))
     if a.ndim != 1 or a.shape != b.shape:
-        raise expected("contractions", f"as many numbers as rates, {a.shape}", b.shape)
+        raise expected("contractions", f"a number for each rate, shape {a.shape}", b.shape)
     values, vectors = np.linalg.eigh(sigma)
     if values[0] <= len(values) * np.finfo(float).eps * values[-1]:
         raise expected("covariance", "a positive definite matrix", f"an eigenvalue of {values[0]:.3g}")
@@ -130,7 +132,7 @@ def family(
 
 
 def identity_distance(matrices: npt.ArrayLike, covariance: Covariance = None) -> Number:
-    r"""How far matrices are from a multiple of the identity, in the coordinates in which the inputs are white.
+    r"""Distance of matrices from a multiple of the identity, in coordinates in which the inputs are white.
 
     .. math::
         \mathrm{dist}(M) = \frac{\|\tilde M - \frac{\mathrm{tr}\,\tilde M}d I\|_F}{\|\tilde M\|_F}, \qquad
@@ -151,7 +153,7 @@ def identity_distance(matrices: npt.ArrayLike, covariance: Covariance = None) ->
     if covariance is not None:
         sigma = _covariance("covariance", covariance)
         if len(sigma) != dim:
-            raise expected("covariance", f"dimension {dim}, as the matrices", len(sigma))
+            raise expected("covariance", f"dimension {dim}, to match the matrices", len(sigma))
         values, vectors = np.linalg.eigh(sigma)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         stack = root.T @ stack @ root
@@ -169,7 +171,7 @@ def _whitened(
     sigma = _covariance("covariance", covariance)
     tasks = np.eye(len(sigma)) if task_covariance is None else _covariance("task_covariance", task_covariance)
     if tasks.shape != sigma.shape:
-        raise expected("task_covariance", f"dimension {len(sigma)}, as the covariance", len(tasks))
+        raise expected("task_covariance", f"dimension {len(sigma)}, to match the covariance", len(tasks))
     values, vectors = np.linalg.eigh(sigma)
     roots = np.sqrt(np.where(values > len(values) * np.finfo(float).eps * values[-1], values, 0.0))
     root = (vectors * roots) @ vectors.T
@@ -185,7 +187,7 @@ def _least(omega: Array, length: int, excess: float) -> float:
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    """The quotient, zero where nothing is divided by nothing."""
+    """The quotient, with 0 / 0 = 0."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 

@@ -1,4 +1,4 @@
-r"""The posterior of a quadratic loss, exactly: what an estimator of a learning coefficient must give there.
+r"""The exact posterior of a quadratic loss, and the learning coefficients that estimators must find for it.
 
 The target is :math:`\exp(-n\beta K(w) - \frac\gamma2|w|^2)` with :math:`K = \frac12\sum_ih_iw_i^2`, in coordinates
 around :math:`w^*` along the Hessian's eigenvectors: a Gaussian. Where a model is regular at the resolution
@@ -19,7 +19,7 @@ from icllab.theory.parameters import read
 def gaussian_coefficient(
     eigenvalues: Sequence[float] | np.ndarray, *, nbeta: float, localization: float = 0.0, step_size: float = 0.0
 ) -> float:
-    r"""The estimate of a learning coefficient, exactly or as Langevin dynamics of a finite step has it.
+    r"""The estimate of a learning coefficient under the exact posterior, or under Langevin dynamics of a finite step.
 
     .. math::
         n\beta\,E[K] = \frac12\sum_i \frac{n\beta\,h_i}{n\beta\,h_i+\gamma}\cdot
@@ -52,7 +52,7 @@ def gaussian_coefficient(
 
 
 class Terms(NamedTuple):
-    r"""What the terms of a loss contribute to a learning coefficient.
+    r"""Contributions of the terms of a loss to a learning coefficient.
 
     Attributes:
         estimate: :math:`n\beta\,E[L_t - L_t(w^*)]`, which sum to the coefficient of the whole.
@@ -104,12 +104,12 @@ def contributions(
         raise expected("hessians", "square matrices, one for each term", list(h.shape))
     scale = float(np.abs(h).max(initial=0.0)) or 1.0
     if not np.abs(h - h.transpose(0, 2, 1)).max(initial=0.0) <= 1e-10 * scale:
-        raise expected("hessians", "symmetric matrices", "others")
+        raise expected("hessians", "symmetric matrices", "matrices that are not")
     g = np.zeros(h.shape[:2]) if gradients is None else np.asarray(gradients, np.float64)
     if g.shape != h.shape[:2]:
         raise expected("gradients", f"one vector for each term, of shape {h.shape[:2]}", g.shape)
     if not np.abs(g.sum(axis=0)).max(initial=0.0) <= 1e-8 * np.abs(g).max(initial=1.0):
-        raise expected("gradients", "vectors that sum to zero, as they do at a minimum of the sum", "others")
+        raise expected("gradients", "vectors that sum to zero, as at a minimum of the sum", "another sum")
     values, vectors = np.linalg.eigh(float(beta) * h.sum(axis=0) + float(gamma) * np.eye(h.shape[1]))
     if not values.min(initial=np.inf) > 0:
         raise expected("hessians", "a sum that is positive definite, with the localization", float(values.min()))

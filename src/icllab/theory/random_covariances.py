@@ -1,4 +1,4 @@
-r"""The best preconditioner of one layer of linear attention where each prompt has an input covariance of its own.
+r"""The best preconditioner of one layer of linear attention if each prompt has its own input covariance.
 
 A prompt draws :math:`\Lambda = \mathrm{diag}(\lambda_1, \dots, \lambda_d)` with independent :math:`\lambda_i\ge0`, then
 inputs :math:`x\sim\mathcal N(0, \Lambda)` of its examples and its query, a task :math:`w\sim\mathcal N(0, I)` and n
@@ -22,7 +22,7 @@ from icllab.theory.preconditioners import Optimum
 def optimal(
     first: npt.ArrayLike, second: npt.ArrayLike, third: npt.ArrayLike, *, length: int, noise_variance: float = 0.0
 ) -> Optimum:
-    r"""The preconditioner of least error, and that error, from the moments of the eigenvalues.
+    r"""The preconditioner with the smallest error, and that error, from the moments of the eigenvalues.
 
     .. math::
         A^* = \mathrm{diag}\Bigl(\frac{m_{2i}}{c_i}\Bigr), \qquad
@@ -46,16 +46,16 @@ def optimal(
     (noise,) = read(noise_variance=(noise_variance, NON_NEGATIVE))
     m1, m2, m3 = read(first=(first, POSITIVE), second=(second, POSITIVE), third=(third, POSITIVE))
     if m1.ndim != 1 or not m1.size:
-        raise expected("first", "a vector, a number for each dimension", f"shape {m1.shape}")
+        raise expected("first", "a vector with a number for each dimension", f"shape {m1.shape}")
     for name, moment, least in (("second", m2, m1**2), ("third", m3, m2**2 / m1)):
         if np.any(moment < least * (1 - 1e-12)):
-            raise expected(name, f"moments of at least {least.tolist()}, by those below", moment.tolist())
+            raise expected(name, f"moments of at least {least.tolist()}, by the lower moments", moment.tolist())
     curvature = ((length + 2) * m3 + (m1.sum() - m1 + noise) * m2) / length
     return Optimum(np.diag(m2 / curvature), float(np.sum(m1 - m2**2 / curvature)))
 
 
 def exponential(means: npt.ArrayLike, *, length: int, noise_variance: float = 0.0) -> Optimum:
-    r"""The preconditioner of least error, and that error, for exponential eigenvalues: :math:`m_k = k!\,\mu^k`.
+    r"""The preconditioner with the smallest error and that error, for exponential eigenvalues: :math:`m_k = k!\,\mu^k`.
 
     .. math::
         A^* = \frac n{3n + d + 5 + \rho}I, \qquad

@@ -1,4 +1,4 @@
-r"""The error of L layers of linear attention where covariances rotate from context to context, in a limit of large d.
+r"""The error of L layers of linear attention if covariances rotate from context to context, in a limit of large d.
 
 A context draws a rotation O, a task :math:`w\sim\mathcal N(0, O\Omega O^\top/d)` and :math:`n = \alpha d` examples
 :math:`x_i\sim\mathcal N(0, O\Lambda O^\top)` with labels of noise variance :math:`\rho`. Layers take steps of gradient
@@ -64,7 +64,7 @@ def loss(
 def free_steps(
     spectrum: npt.ArrayLike, *, alpha: float, layers: int, tasks: Numbers = 1.0, noise_variance: float = 0.0
 ) -> Steps:
-    r"""The best step sizes, each layer its own, in descending order.
+    r"""The best step sizes, one for each layer, in descending order.
 
     .. math:: \min_{\deg p\le L,\;p(0)=1} c^\top Mc = \frac1{[M^{-1}]_{00}}, \qquad p(s) = \sum_{j\le L}c_js^j
 
@@ -128,7 +128,7 @@ def tied_steps(
 
 
 def endless_steps(spectrum: npt.ArrayLike, *, alpha: float, tasks: Numbers = 1.0) -> float:
-    r"""The error that infinitely many steps leave without noise: what contexts shorter than d do not span.
+    r"""Error after infinitely many steps without noise: the part of the task that contexts shorter than d do not span.
 
     .. math::
         \frac{t^2\,\mathrm{tr}_d\,\Omega\Lambda(\Lambda + t)^{-2}}
@@ -159,7 +159,7 @@ def endless_steps(spectrum: npt.ArrayLike, *, alpha: float, tasks: Numbers = 1.0
 
 
 def skew_curvature(spectrum: npt.ArrayLike, *, layers: int, tasks: Numbers = 1.0) -> float:
-    r"""What an antisymmetric part of the one matrix of all layers does to the error, to second order.
+    r"""Second-order effect on the error of an antisymmetric part of the matrix that all layers share.
 
     With endless contexts, at the best shared step size a, and K antisymmetric, in generic position and of size
     :math:`\mathrm{tr}_d\,K^\top K = 1`, the error of the matrix :math:`aI + \epsilon K` is that of :math:`aI` plus
@@ -192,7 +192,10 @@ def _eigenvalues(spectrum: npt.ArrayLike, tasks: Numbers) -> tuple[Array, Array]
     values, weights = read(spectrum=(spectrum, POSITIVE), tasks=(tasks, NON_NEGATIVE))
     if np.ndim(spectrum) != 1 or values.ndim != 1 or not values.size:
         raise expected(
-            "spectrum", "a list of eigenvalues", f"shape {np.shape(spectrum)}", "tasks: one number or as many"
+            "spectrum",
+            "a list of eigenvalues",
+            f"shape {np.shape(spectrum)}",
+            "give tasks as one number or one for each eigenvalue",
         )
     return values, weights
 
@@ -218,7 +221,7 @@ def _form(spectrum: npt.ArrayLike, alpha: float, layers: int, tasks: Numbers, no
 def _moments(
     values: tuple[float, ...], weights: tuple[float, ...], inverse: Fraction, order: int
 ) -> tuple[tuple[Fraction, ...], ...]:
-    r"""Limits of :math:`\mathrm{tr}_d\,\Omega S^j\Lambda S^k` for j, k up to ``order``, and ``inverse`` of alpha.
+    r"""Limits of :math:`\mathrm{tr}_d\,\Omega S^j\Lambda S^k` for j, k up to ``order``, with ``inverse`` 1/alpha.
 
     They are the coefficients of :math:`x^jx'^k` in
 
@@ -252,7 +255,7 @@ def _moments(
 
 
 def _minimiser(form: Matrix) -> list[Fraction]:
-    """Coefficients of least value with c_0 = 1, of the least degree that attains it."""
+    """Coefficients with c_0 = 1 that minimise the form, of the lowest degree that attains the minimum."""
     rows = [[*row[1:], -row[0]] for row in form[1:]]
     size = len(rows)
     for i in range(size):
@@ -269,7 +272,7 @@ def _minimiser(form: Matrix) -> list[Fraction]:
 
 
 def _coefficients(rates: Array) -> list[Fraction]:
-    """Coefficients of p, from that of 1 on."""
+    """Coefficients of p, in ascending order of powers; the first is 1."""
     c = [Fraction(1)]
     for rate in rates.tolist():
         c = [x - Fraction(rate) * y for x, y in zip([*c, Fraction(0)], [Fraction(0), *c], strict=True)]
@@ -281,7 +284,7 @@ def _value(form: Matrix, c: list[Fraction]) -> float:
 
 
 def _value_and_slope(form: Matrix, rates: Array) -> tuple[float, Array]:
-    """The error and its derivatives by the rates; the difference of nearly equal numbers is exact."""
+    """The error and its derivatives in the rates, in exact arithmetic so that nothing cancels."""
     c = _coefficients(rates)
     image = [sum(entry * y for entry, y in zip(row, c, strict=True)) for row in form]
     slopes = []

@@ -81,7 +81,7 @@ def plateau_losses(covariance: npt.ArrayLike, *, length: int, noise_variance: fl
 
 
 def component_weights(covariance: npt.ArrayLike, *, length: int, noise_variance: float = 0.0) -> Array:
-    r"""What W has along each component once it is learned, from the largest eigenvalue.
+    r"""Value of W along each component after it is learned, in descending order of eigenvalues.
 
     .. math:: a_d = \frac1{(1+\frac1N)\lambda_d + (\mathrm{tr}\,\Lambda+\rho)/N}
 
@@ -128,7 +128,9 @@ def drop_times(
     """
     _, values, weights, _ = _spectrum(covariance, length, noise_variance)
     if values[-1] <= 0:
-        raise expected("covariance", "positive eigenvalues: others are never learned", float(values[-1]))
+        raise expected(
+            "covariance", "positive eigenvalues; a component with eigenvalue 0 is never learned", float(values[-1])
+        )
     (f,) = read(fraction=(fraction, _FRACTION))
     (u,) = read(start=(start, POSITIVE))
     if u.shape not in ((), values.shape):
@@ -147,7 +149,7 @@ def merged_drop_time(
     fraction: Numbers = 0.5,
     noise_variance: Numbers = 0.0,
 ) -> Number:
-    r"""Time at which merged heads have learned a fraction of their single drop, of white inputs.
+    r"""Time at which merged heads have learned a fraction of their single drop, for white inputs.
 
     .. math:: s(t) = \frac{s_\infty}{1+(s_\infty/s_0-1)e^{-4\lambda^2\sqrt D\,t}}, \qquad
               s_\infty = \frac{\sqrt D}{\lambda\,(1+\frac{1+D+\rho/\lambda}N)}, \qquad
@@ -270,13 +272,13 @@ def flow(
     (t,) = read(times=(times, NON_NEGATIVE))
     t = np.atleast_1d(t)
     if t.ndim != 1 or np.any(np.diff(t) <= 0):
-        raise expected("times", "increasing numbers", "others")
+        raise expected("times", "increasing numbers", "times in another order")
     arrays = [np.array(read(**{name: (x, FINITE)})[0]) for name, x in zip(_HEADS, (values, keys), strict=False)]
     arrays += [] if queries is None else [np.array(read(queries=(queries, FINITE))[0])]
     dim, shapes = len(sigma), [array.shape for array in arrays]
     rows = shapes[1][1:2] if queries is not None else (dim,)
     if len(shapes[0]) != 1 or any(shape != (*shapes[0], *rows, dim) for shape in shapes[1:]):
-        raise expected("keys", f"[head, row, {dim}], and queries or merged heads of as many rows", shapes)
+        raise expected("keys", f"[head, row, {dim}], and queries or merged heads with as many rows", shapes)
     ends = np.cumsum([array.size for array in arrays])[:-1]
 
     def parts(state: Array) -> list[Array]:
@@ -338,7 +340,7 @@ def _aligned_time(size: Numbers, value: Numbers, weight: Numbers, fraction: Numb
 def _particle(
     v: float, p: Array, n: Array, rates: Array, *, duration: float = np.inf, size: float = np.inf
 ) -> tuple[float, float, float]:
-    """Time, theta and v of a head on a plateau after a duration, or where it first has a size; infinite if never."""
+    """Time, theta and v of a head on a plateau after a duration, or when it reaches a size; infinite if never."""
     scale = float(np.sqrt(v**2 + np.sum(p**2 + n**2)))
     if scale == 0 or abs(v) >= size:
         return (np.inf if scale == 0 else 0.0), 0.0, v

@@ -55,7 +55,7 @@ def resolvent_trace(train: Covariance, q: Numbers, kappa: Numbers) -> Number:
 
 
 def in_eigenbasis(train: Covariance, test: Covariance) -> tuple[Array, Array]:
-    r"""What of two covariances matters: eigenvalues of the first, and the second's moments along its eigenvectors.
+    r"""Eigenvalues of the first covariance, and moments of the second along the eigenvectors of the first.
 
     .. math:: C = \sum_i c_iu_iu_i^\top, \qquad \tilde c_i = u_i^\top\tilde Cu_i
 
@@ -79,7 +79,7 @@ def in_eigenbasis(train: Covariance, test: Covariance) -> tuple[Array, Array]:
     """
     c, t = _covariance("train", train), _covariance("test", test)
     if c.ndim and t.ndim and len(c) != len(t):
-        raise expected("test", f"a covariance of dimension {len(c)}, as of train", f"one of dimension {len(t)}")
+        raise expected("test", f"a covariance of dimension {len(c)}, to match train", f"one of dimension {len(t)}")
     if max(c.ndim, t.ndim) == 2:
         dim = len(c) if c.ndim == 2 else len(t)
         full, test = (matrix if matrix.ndim == 2 else np.diag(np.broadcast_to(matrix, (dim,))) for matrix in (c, t))
@@ -150,7 +150,7 @@ class Shares(NamedTuple):
 
 
 def shares(c: Array, nu: Floats, kappa: Floats) -> Shares:
-    r"""Effect of a ridge :math:`\nu > 0` on each eigenvector, for arrays that have been read; no checks.
+    r"""Effect of a ridge :math:`\nu > 0` on each eigenvector; the arguments are arrays and are not checked.
 
     With :math:`u_i = c_i/(c_i+t)`, :math:`v_i = 1-u_i` and
     :math:`\epsilon = \frac{d\log t}{d\log\nu} = \frac{\nu/t}{\nu/t + \frac1\kappa\mathrm{tr}_d\,uv}`,

@@ -54,7 +54,7 @@ def posterior(
 
 
 def pool_bits(tasks: Numbers, *, dim: int, code: Numbers = 4000.0, precision: int = 32) -> Number:
-    r"""Bits that describe a memorising predictor.
+    r"""Description length of a memorising predictor, in bits.
 
     .. math:: C_M = c + bKd
 
@@ -140,7 +140,7 @@ def boundary(tasks: Numbers, steps: Numbers, *, scale: Numbers, exponent: Number
 def race(
     tasks: Numbers, steps: Numbers, *, loss_gap: Numbers, memorising: Numbers, generalising: Numbers, exponent: Numbers
 ) -> Number:
-    r"""Log odds of a race of two learning curves: the strategy of lower loss so far is the likelier one.
+    r"""Log odds of a race of two learning curves: the strategy with the lower loss so far is more likely.
 
     .. math:: \eta = \ln\frac{e_G}{e_M}, \qquad e_M = \Bigl(\frac{mK}N\Bigr)^s, \qquad
               e_G = \Delta L + \Bigl(\frac gN\Bigr)^s

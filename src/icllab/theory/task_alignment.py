@@ -1,4 +1,4 @@
-r"""In-context learning by linear attention when tasks are not isotropic, and not those of the test.
+r"""In-context learning by linear attention with anisotropic tasks, whose covariance at test differs from pretraining.
 
 The setting of :mod:`icllab.theory.linear_attention`, but the pool is drawn from
 :math:`w_j\sim\mathcal N(0, C)` and tested on tasks of another second moment :math:`\tilde C` and on
@@ -42,7 +42,7 @@ def icl_error(
     ridge: Numbers = 0.0,
     test_alpha: Numbers = None,
 ) -> Number:
-    r"""Error on tasks of another covariance than those of pretraining.
+    r"""Error on tasks whose covariance is not the one of pretraining.
 
     .. math::
         e(\tilde C) = \rho + \nu^2\,\mathrm{tr}_d\,\tilde C G^2 + \tilde q\,\mathrm{tr}_d\,R_k^2G^2
@@ -124,7 +124,7 @@ def idg_error(
 def effective_ridge(
     train: Covariance, *, tau: Numbers, alpha: Numbers, kappa: Numbers, rho: Numbers, ridge: Numbers = 0.0
 ) -> Number:
-    r"""The effective ridge that finitely many contexts amount to, for tasks of covariance ``train``.
+    r"""The effective ridge that stands for a finite number of contexts, for tasks of covariance ``train``.
 
     The root :math:`\xi` of
 
@@ -142,7 +142,7 @@ def effective_ridge(
 
 
 class Noise(NamedTuple):
-    r"""Squared size per dimension of what :math:`\Gamma` has beside its mean :math:`\bar\Gamma = R_kG`."""
+    r"""Mean squared deviation per dimension of :math:`\Gamma` from its mean :math:`\bar\Gamma = R_kG`."""
 
     square: Number
     r""":math:`\frac1d\mathbb E\lVert\Gamma_{:,1:d} - \bar\Gamma\rVert^2`, spread over :math:`d^2` entries."""
@@ -188,7 +188,7 @@ def gamma_noise(
 
 
 class _Solution(NamedTuple):
-    """Arguments, in one shape, and the terms of the errors, whose last axis is that of eigenvectors."""
+    """Arguments broadcast to one shape, and the terms of the errors, whose last axis runs over eigenvectors."""
 
     test: Array
     rho: Floats
@@ -207,7 +207,7 @@ class _Solution(NamedTuple):
 
 
 def _solve(train: Covariance, test: Covariance, *parameters: Numbers) -> _Solution:
-    """The state of pretraining; a ``test`` of None has its tasks."""
+    """Solve for the state of pretraining; if ``test`` is None, the test tasks have covariance ``train``."""
     c, test_values = in_eigenbasis(train, train if test is None else test)
     test_values = c if test is None else test_values
     *ratios, length = parameters

@@ -89,7 +89,7 @@ class Traces(NamedTuple):
 
 
 def traces(q: Floats, kappa: Floats) -> Traces:
-    r"""All first and second traces at once, for arrays that have been read; no checks.
+    r"""All first and second traces at once; the arguments are arrays and are not checked.
 
     .. math::
         \mathrm{tr}_d\,RG = \frac{M}{1 + M/\kappa}, \qquad
@@ -114,7 +114,7 @@ def traces(q: Floats, kappa: Floats) -> Traces:
 
 
 def resolvent(q: Floats, kappa: Floats, tau: Floats | float = 1.0) -> Floats:
-    r""":math:`M_{\kappa/\tau}(q)` for arrays that have been read: :math:`\kappa - \tau` is not rounded first."""
+    r""":math:`M_{\kappa/\tau}(q)` for arrays that are not checked, without rounding :math:`\kappa - \tau` first."""
     scale, ratio, gap = _aspect(kappa, tau)
     return positive_root(ratio * q, scale * q + gap, scale)
 
@@ -127,7 +127,7 @@ def positive_root(square: Floats, linear: Floats, constant: Floats) -> Floats:
 
 
 def climbed(x: Floats, relative_step: Callable[[Floats], Floats]) -> Floats:
-    """Newton's method on an increasing concave function, from below: it climbs to the root, in 1 to 60 steps."""
+    """Newton's method on an increasing concave function; it climbs to the root from below in 1 to 60 steps."""
     for _ in range(200):
         step = relative_step(x)
         x = x * (1 + step)
@@ -137,7 +137,7 @@ def climbed(x: Floats, relative_step: Callable[[Floats], Floats]) -> Floats:
 
 
 def least_terms(sums: Array) -> Floats:
-    """The one of equal sums, on axes (sum, term, ...), whose largest term is smallest."""
+    """The most accurate of equal sums, on axes (sum, term, ...): the one whose largest term is smallest."""
     largest = np.where(np.isfinite(sums), np.abs(sums), np.inf).max(axis=1)
     return np.take_along_axis(sums.sum(axis=1), largest.argmin(axis=0)[None], axis=0)[0]
 

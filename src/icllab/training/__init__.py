@@ -1,4 +1,4 @@
-"""Training: one compiled loop for a predictor or a whole ensemble, and runs that survive a kill.
+"""Training with one compiled loop for a predictor or a whole ensemble, and runs that survive a kill.
 
 Seeds and swept numbers share one leading axis, ``member``. A member's prompts depend on its seed and the step alone,
 so a run that is cut anywhere goes on to the same bits.

@@ -1,4 +1,4 @@
-r"""Checkpoints: a JSON header that is checked before a byte of the arrays is read, then the arrays.
+"""Checkpoint files: a JSON header, checked before a byte of the arrays is read, and then the arrays.
 
     DIR/checkpoint-000000000512.icl     the state after 512 steps; the last two are kept
     DIR/kept-000000000100.icl           parameters of ``Record(keep=...)``
@@ -42,7 +42,7 @@ _OLDER = {"partitionable": True, "matmul_precision": DEFAULT}
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """Directory of a run's checkpoints, and the time between two.
+    """Directory of a run's checkpoints, and the time between two of them.
 
     Attributes:
         path: A directory for this run alone, created if it does not exist.
@@ -59,7 +59,7 @@ class CheckpointStore:
 
 
 def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The bytes of a file."""
+    """The bytes of a checkpoint file."""
     entries = [{"name": name, "dtype": _dtype_name(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()]
     heading = json.dumps({**header, "schema": SCHEMA, "arrays": entries}, sort_keys=True).encode() + b"\n"
     payload = heading + b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
@@ -67,20 +67,22 @@ def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
-    """A text from which ``np.dtype`` makes the type again: ``str`` of a bfloat16 only says that it has two bytes."""
+    """A text from which ``np.dtype`` restores the type; ``str`` of a bfloat16 gives only its two bytes."""
     registered = dtype.isbuiltin == 2  # bfloat16, float8 and int4 of ml_dtypes, which JAX has registered
     return dtype.name if registered else dtype.str
 
 
 def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays of a file; raise if its bytes are not those that were written."""
+    """Header and arrays of a file; raise if its bytes differ from those written."""
     with disk_faults(f"cannot read {path}", KEPT):
         content = path.read_bytes()
     title, _, payload = content.partition(b"\n")
     if not title.startswith(_MAGIC.encode()):
         raise DamagedFile(f"{path}: expected a checkpoint of icl-lab, got {title[:30]!r}; move it away")
     if title != f"{_MAGIC}, sha256 {hashlib.sha256(payload).hexdigest()}".encode():
-        raise DamagedFile(f"{path}: expected bytes with the checksum of its first line, got {len(content)} others")
+        raise DamagedFile(
+            f"{path}: expected bytes with the checksum of its first line, got {len(content)} bytes with another"
+        )
     heading, _, data = payload.partition(b"\n")
     header = parse_json(heading, f"{path}: header")
     if header.get("schema") != SCHEMA:
@@ -97,7 +99,7 @@ def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def named(tree: Any, prefix: str) -> dict[str, np.ndarray]:
-    """Every array of a tree by its path; of random keys, their data."""
+    """Every array of a tree by its path; for random keys, their data."""
     leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))[0]
     return {prefix + jax.tree_util.keystr(path): np.asarray(array_data(leaf)) for path, leaf in leaves}
 
@@ -133,20 +135,20 @@ def restored(like: Any, prefix: str, arrays: Mapping[str, np.ndarray], path: Pat
 
 
 def first_changes(changes: str, limit: int = 3) -> str:
-    """The first of many differences, and the number of the others."""
+    """The first of many differences, and the number of the remaining ones."""
     parts = changes.split(", ")
     return ", ".join(parts[:limit]) + (f" and {len(parts) - limit} more" if len(parts) > limit else "")
 
 
 def other_program(versions: Mapping[str, str]) -> str:
-    """The versions in which a function may read otherwise and be the same; empty if all are those of this process."""
+    """Differences of versions that may change the text of a function; an empty text if this process has the same."""
     names = {*PACKAGES, "device"}
     present = {name: value for name, value in environment().items() if name in names}
     return difference({name: versions[name] for name in names & versions.keys()}, present)
 
 
 class Checkpoints:
-    """The checkpoints of one run in a directory of its own; without a configuration they are only read."""
+    """The checkpoints of one run in its own directory; without a configuration they are only read."""
 
     def __init__(self, root: str | Path, configuration: Mapping[str, Any] | None = None) -> None:
         self.root = Path(root)
@@ -160,13 +162,13 @@ class Checkpoints:
         return self.root / f"{kind}-{step:012d}.icl"
 
     def steps(self) -> list[int]:
-        """Steps with a checkpoint, sound or damaged."""
+        """Steps that have a checkpoint, sound or damaged."""
         with disk_faults(f"cannot read {self.root}", "nothing is lost"):
             names = [path.stem.rpartition("-")[2] for path in self.root.glob("checkpoint-*.icl")]
         return sorted(int(name) for name in names if name.isdigit())
 
     def write(self, step: int, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Write the state after ``step`` steps, and remove all older states but the last."""
+        """Write the state after ``step`` steps, and remove all older states except the last."""
         write_atomically(self.path(step), self._packed(step, header, arrays), KEPT)
         with disk_faults(f"cannot remove old checkpoints from {self.root}", KEPT):
             for old in [number for number in self.steps() if number < step][:-1]:
@@ -180,7 +182,7 @@ class Checkpoints:
         return packed({**header, "configuration": self.configuration, "step": step}, arrays)
 
     def read_kept(self, step: int) -> dict[str, np.ndarray] | None:
-        """Kept parameters; None if the file is missing or damaged."""
+        """Parameters kept after a step; None if the file is missing or damaged."""
         try:
             return unpacked(self.path(step, "kept"))[1] if self.path(step, "kept").exists() else None
         except DamagedFile as damage:
@@ -208,7 +210,7 @@ class Checkpoints:
                 return header, arrays
         if steps and limit is not None and steps[0] > limit:
             raise InputError(
-                f"{self.root}: expected a run of at most {limit} steps, got one of {steps[-1]}; ask for more"
+                f"{self.root}: expected a run of at most {limit} steps, got a run of {steps[-1]}; give more steps"
             )
         if steps:
             raise DamagedFile(
@@ -217,7 +219,7 @@ class Checkpoints:
         return None
 
     def _require_same(self, header: Mapping[str, Any], step: int) -> None:
-        """Raise if a checkpoint has another configuration; warn if another version or machine wrote it."""
+        """Raise if a checkpoint has another configuration; warn if it comes from another version or machine."""
         in_file, present = _OLDER | header["configuration"], dict(self.configuration)
         other_options = changed_options(in_file.pop("options", {}), present.pop("options", {}))
         program = difference({"program": in_file.pop("program")}, {"program": present.pop("program")})
@@ -229,13 +231,13 @@ class Checkpoints:
             )
         if changes := difference(header["versions"], environment()):
             warnings.warn(
-                f"{self.path(step)}: written elsewhere ({changes}); the run goes on, not with the same bits",
+                f"{self.path(step)}: written elsewhere ({changes}); the run continues, but not with the same bits",
                 stacklevel=4,
             )
 
 
 def environment() -> dict[str, str]:
-    """Versions, device, threads and flags, on which the bits of a run depend besides its configuration."""
+    """Versions, device, threads and flags that affect the bits of a run in addition to its configuration."""
     device = jax.devices()[0]
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return {
@@ -247,7 +249,7 @@ def environment() -> dict[str, str]:
 
 
 def _version(name: str) -> str:
-    """The version of a package; of a source tree that is no distribution none is known."""
+    """The version of a package, or ``unknown`` for a source tree that is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -255,7 +257,7 @@ def _version(name: str) -> str:
 
 
 def numerics() -> dict[str, Any]:
-    """Settings of JAX that change the numbers of a run; its key has the generator."""
+    """JAX settings that change the numbers of a run; the generator is part of its key."""
     return {
         "partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
         "matmul_precision": matmul_precision(),
@@ -263,7 +265,7 @@ def numerics() -> dict[str, Any]:
 
 
 def configuration(plan: Plan, state: State) -> dict[str, Any]:
-    """The configuration with which a store is compared before it is read. A run may be extended: ``steps`` is no part.
+    """The configuration that must match a store before it is read; without ``steps``, so that a run may be extended.
 
     ``program`` is a digest of one member's step as JAX prints it. It depends on what cannot be compared otherwise: the
     optimiser's closures, the predictor's static fields, the task's loss. ``options`` only explain another program, and

@@ -33,12 +33,12 @@ def compile_quickly() -> None:
 
 
 def quick_flags() -> tuple[str, ...]:
-    """The flags of :func:`compile_quickly` that this version of XLA knows."""
+    """The flags of :func:`compile_quickly` that this version of XLA supports."""
     return QUICK if version("jaxlib").startswith("0.10.") else ()
 
 
 def cache_compilations(directory: str | Path | None = None) -> Path:
-    """Keep compiled programs in ``directory``, for this process, processes that it starts and later ones.
+    """Keep compiled programs in ``directory``, for this process, its children and later processes.
 
     The key of a program is its text, the compiler's version and the device, so a cache never gives another program's
     results. It may be deleted at any time. JAX keeps only programs that took a second or more by default; here all
@@ -59,7 +59,9 @@ def cache_compilations(directory: str | Path | None = None) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         state = path.stat()
     if directory is None and hasattr(os, "getuid") and (state.st_uid != os.getuid() or state.st_mode & 0o022):
-        raise EnvironmentFault(f"{path}: expected a folder that only its owner may write, others may; chmod 700 it")
+        raise EnvironmentFault(
+            f"{path}: expected a folder that only its owner may write, got one that others may write; run chmod 700"
+        )
     settings = {
         "jax_compilation_cache_dir": str(path),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -73,7 +75,7 @@ def cache_compilations(directory: str | Path | None = None) -> Path:
 
 
 def default_cache() -> Path:
-    """The user's own folder for compiled programs, by versions and processor."""
+    """The user's folder for compiled programs, by versions and processor."""
     processor = Path("/proc/cpuinfo")
     lines = processor.read_text().splitlines() if processor.is_file() else []
     features = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})

@@ -1,4 +1,4 @@
-"""The processor's cores as devices, and devices that run out of memory."""
+"""The processor's cores as devices, and handling of devices that run out of memory."""
 
 import gc
 import os
@@ -9,7 +9,7 @@ from icllab.core.errors import InputError, require_integer
 
 
 def split_processor(count: int | None = None) -> int:
-    """Make each core of the processor a device of one thread, before JAX is first used.
+    """Make each core of the processor a one-thread device, before JAX is first used.
 
     JAX sees a processor as one device, and keeps most of a small network's products on one of its threads. Several
     devices share the work of :func:`icllab.fit <icllab.training.fitting.fit>` with its argument ``devices``. Programs
@@ -43,12 +43,12 @@ def split_processor(count: int | None = None) -> int:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or its cause, says that a device ran out of memory."""
+    """True if an error, or its cause, reports that a device ran out of memory."""
     matches = type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and "RESOURCE_EXHAUSTED" in str(error)
     return matches or (error.__cause__ is not None and out_of_memory(error.__cause__))
 
 
 def forget() -> None:
-    """Free the memory of compiled programs and of arrays that nothing refers to."""
+    """Free the memory of compiled programs and of unreferenced arrays."""
     jax.clear_caches()
     gc.collect()

@@ -20,7 +20,7 @@ from icllab.training.sweeps import product, seed_numbers, swept_values
 
 @dataclass(frozen=True, repr=False)
 class Ensemble:
-    """Predictors that differ in their arrays only.
+    """Predictors that differ only in their arrays.
 
     Attributes:
         stacked: A predictor; every array in it has a leading axis, ``member``.
@@ -42,7 +42,7 @@ class Ensemble:
         """One member as a predictor."""
         if self.stacked is None:
             hint = "icl.load(store, predictor) with the predictor or ensemble that was given to icl.fit"
-            raise expected("members", "a run opened with its predictor", "one opened without", hint)
+            raise expected("members", "a run opened with its predictor", "a run opened without it", hint)
         if not -self.size <= index < self.size:
             raise expected("member", f"an integer from 0 to {self.size - 1}", index)
         return jax.tree.map(lambda leaf: _indexed(leaf, index) if eqx.is_array(leaf) else leaf, self.stacked)
@@ -141,7 +141,7 @@ def _require_builder(build: Any, names: Iterable[str]) -> None:
 
 
 def _needs_a_constant(error: Exception) -> bool:
-    """Whether a traced number was used in a place that needs its value, such as a shape."""
+    """True if a traced number was used where its value is needed, such as in a shape."""
     if isinstance(error, InputError):
         return any(word in str(error) for word in ("Tracer", "Traced"))
     words = ("concrete", "Tracer", "traced", "integer", "ShapedArray", "static", "Shapes must be")
@@ -150,7 +150,7 @@ def _needs_a_constant(error: Exception) -> bool:
 
 def ensemble_of(predictor: Any) -> Ensemble:
     """Convert a single predictor to an ensemble of one; raise unless it can be trained."""
-    expectation = "a function of a prompt, or an ensemble of them"
+    expectation = "a function of a prompt, or an ensemble of such functions"
     if isinstance(predictor, type):
         raise expected("predictor", expectation, f"the class {predictor.__name__}")
     if not callable(predictor) and not isinstance(predictor, Ensemble):
@@ -158,7 +158,7 @@ def ensemble_of(predictor: Any) -> Ensemble:
     members = predictor if isinstance(predictor, Ensemble) else alone(predictor)
     for property_name in ("traceable", "differentiable"):
         if not declared(members.member(0), property_name):
-            raise expected("predictor", f"one that is {property_name}", type(members.member(0)).__name__)
+            raise expected("predictor", f"a {property_name} predictor", type(members.member(0)).__name__)
     return members
 
 
@@ -169,7 +169,7 @@ def alone(predictor: Any) -> Ensemble:
 
 
 def _indexed(leaf: Any, index: int | None) -> Any:
-    """``leaf[index]``, by NumPy where the array is in its memory: JAX compiles a program for every shape."""
+    """``leaf[index]``, by NumPy for arrays in host memory, because JAX compiles a program for every shape."""
     plain = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and jax.default_backend() == "cpu"
     if not plain or leaf.committed or leaf.weak_type or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return leaf[index]

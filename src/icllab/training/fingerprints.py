@@ -1,4 +1,4 @@
-"""Fingerprints of a predictor's function, which a store keeps: its options, and a digest of its computations.
+"""Fingerprints of a predictor's function in a store: its options, and a digest of its computations.
 
 Two predictors with equal arrays may be two functions: with rotary positions and without, with softmax and ReLU weights.
 The digest is of the predictor as JAX writes it out on one prompt. It knows static fields and functions alike, and is
@@ -27,7 +27,7 @@ _LAMBDA = f"{_FUNCTION}<lambda>"
 
 
 def options(tree: Any) -> dict[str, Any]:
-    """Everything in a tree that is no array, by its path: numbers and texts as they are, functions by name."""
+    """Everything in a tree that is not an array, by its path: numbers and texts unchanged, functions by name."""
     return dict(_options(tree, ""))
 
 
@@ -61,18 +61,18 @@ def _options(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def functions(options: Mapping[str, Any]) -> list[str]:
-    """Paths of the options that are functions, whose names need not tell them apart."""
+    """Paths of the options that are functions; two functions may share a name."""
     return [path for path, value in options.items() if isinstance(value, str) and value.startswith(_FUNCTION)]
 
 
 def changed_options(stored: Mapping[str, Any], present: Mapping[str, Any]) -> str:
-    """The options that both state and that differ: another version may state more, and a lambda has no name."""
+    """Options that both sides state with different values; lambdas and options stated by one side are ignored."""
     names = [name for name in stored.keys() & present.keys() if _LAMBDA not in (stored[name], present[name])]
     return difference({name: stored[name] for name in names}, {name: present[name] for name in names})
 
 
 def jaxpr_digest(function: Any, *arguments: Any) -> str:
-    """Digest of a function as JAX writes it out, with the constants that it closes over."""
+    """Digest of a function's program in JAX's notation, with the constants it closes over."""
     jaxpr, _, _ = eqx.filter_make_jaxpr(function)(*arguments)
     text = hashlib.sha256(_ADDRESS.sub("", str(jaxpr)).encode())
     for constant in _constants(jaxpr):
@@ -81,7 +81,7 @@ def jaxpr_digest(function: Any, *arguments: Any) -> str:
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:
-    """The constants of a program and of the programs within, whose text does not have their values."""
+    """The constants of a program and of its inner programs, whose text does not show their values."""
     yield from getattr(jaxpr, "consts", ())
     for equation in jaxpr.eqns:
         for value in jax.tree.leaves(list(equation.params.values())):
@@ -90,12 +90,12 @@ def _constants(jaxpr: Any) -> Iterator[Any]:
 
 
 def array_data(leaf: Any) -> Any:
-    """An array; of random keys, their data."""
+    """An array; for random keys, their data."""
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def function_of(predictor: Any, prompt: Any) -> dict[str, Any]:
-    """What a store keeps of a predictor that answers prompts of these shapes: see :func:`answers_alike`."""
+    """Fingerprint of a predictor that answers prompts of these shapes: see :func:`answers_alike`."""
     description, x64 = _described(prompt), bool(jax.config.read("jax_enable_x64"))
     try:
         digest = None if description is None else _digest(predictor, prompt, x64)
@@ -105,7 +105,7 @@ def function_of(predictor: Any, prompt: Any) -> dict[str, Any]:
 
 
 def answers_alike(function: Mapping[str, Any], predictor: Any) -> bool | None:
-    """Whether a predictor is the function that was stored; None if that cannot be told here."""
+    """True if a predictor is the stored function, False if not, None if this cannot be decided here."""
     prompt = None if function["prompt"] is None else _prompt(function["prompt"])
     if prompt is None or function["digest"] is None:
         return None
@@ -132,7 +132,7 @@ def _digest(predictor: Any, prompt: Any, x64: bool) -> str:
 
 
 def _described(prompt: Any) -> Any:
-    """The class, the shapes and the static fields of a prompt as JSON; None if it has others."""
+    """The class, the shapes and the static fields of a prompt as JSON; None if other fields occur."""
     if not isinstance(prompt, Prompt):
         return None
     fields = {}
@@ -148,7 +148,7 @@ def _described(prompt: Any) -> Any:
 
 
 def _prompt(description: Mapping[str, Any]) -> Any:
-    """A prompt of shapes from its description; None if no class of that name is imported. Nothing is imported here."""
+    """A prompt of shapes from its description; None if no class of that name has been imported."""
     kinds = [kind for kind in _subclasses(Prompt) if kind.__qualname__ == description["class"]]
     kinds.sort(key=lambda kind: kind.__module__ != description["module"])
     if not kinds or {field.name for field in dataclasses.fields(kinds[0])} != set(description["fields"]):

@@ -1,4 +1,4 @@
-"""A finished run in its store: written at the end of training, opened by ``icl.load``."""
+"""Finished runs in their stores: written at the end of training, opened by ``icl.load``."""
 
 import json
 import warnings
@@ -53,7 +53,7 @@ def write_finished(root: Path, run: Run, params: Any, prompt: Any) -> None:
 
 
 def load(store: str | Path, predictor: Any = None) -> Run:
-    """Open a finished run of :func:`icllab.fit`; nothing is compiled, trained or changed.
+    """Open a finished run of :func:`icllab.fit`, without compiling, training or changing anything.
 
     Args:
         store: The directory that was given to ``fit``.
@@ -73,9 +73,9 @@ def load(store: str | Path, predictor: Any = None) -> Run:
     if not path.is_file():
         steps = checkpoints.steps()
         if not steps and not (str(store) and Path(store).is_dir()):
-            came = "a file" if str(store) and Path(store).is_file() else str(store)
-            raise expected("store", "the folder of a training run", came, "icl.fit(..., store=folder) makes one")
-        state = f"one that stands at {steps[-1]} steps" if steps else "none"
+            actual = "a file" if str(store) and Path(store).is_file() else str(store)
+            raise expected("store", "the folder of a training run", actual, "icl.fit(..., store=folder) makes one")
+        state = f"a run that stopped after {steps[-1]} steps" if steps else "none"
         raise expected(str(store), "a finished training run", state, "icl.fit with this store makes or finishes it")
     header, arrays = unpacked(path)
     dataset = _dataset(header, arrays)
@@ -98,7 +98,7 @@ def load(store: str | Path, predictor: Any = None) -> Run:
 
 
 def _require_function(path: Path, header: Mapping[str, Any], versions: Mapping[str, str], predictor: Any) -> None:
-    """Raise if a predictor is another function than the one that was trained; warn if that cannot be told."""
+    """Raise if a predictor is not the function that was trained; warn if this cannot be decided."""
     if "function" not in header:
         _warn(path, "an older version wrote it")
         return
@@ -118,7 +118,7 @@ def _require_function(path: Path, header: Mapping[str, Any], versions: Mapping[s
         path,
         f"written elsewhere: {elsewhere}"
         if elsewhere
-        else "its prompts are of a class that is not imported here, or it answers none alone",
+        else "the class of its prompts has not been imported, or it does not answer single prompts",
     )
 
 
@@ -143,9 +143,9 @@ def _dataset(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> xr.Dat
 
 
 def _require_size(members: Ensemble, predictor: Any, coordinates: dict[str, np.ndarray]) -> None:
-    """Raise unless an ensemble has the run's number of members; one predictor stands for all."""
+    """Raise unless an ensemble has as many members as the run; a single predictor fits any run."""
     size, total = members.size, len(coordinates["seed"])
     was_crossed = not set(coordinates) <= set(members.coordinates)
     if isinstance(predictor, Ensemble) and (total % size if was_crossed else total != size):
         count = f"{total} member{'s' * (total > 1)}"
-        raise expected("predictor", f"the ensemble of the run, which has {count}", size)
+        raise expected("predictor", f"the ensemble of the run, with {count}", size)

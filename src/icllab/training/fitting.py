@@ -1,4 +1,4 @@
-"""Training: one compiled loop for one predictor or a whole ensemble, on fresh prompts or on a fixed set."""
+"""Training with one compiled loop for one predictor or a whole ensemble, on fresh prompts or a fixed set."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -141,7 +141,9 @@ def fit(
                 require_scored(name, task, prompts, program.positions, prompt.positions)
         if devices > 1 and members.size == 1 and eqx.filter_eval_shape(scored_positions, prompt) is not None:
             raise expected(
-                "devices", "1 for prompts with a mask: parts of a batch have other numbers of targets", devices
+                "devices",
+                "1 for prompts with a mask, because parts of a batch differ in their number of targets",
+                devices,
             )
         constants = member_constants(members, sweep.values, frozen, task, source, key=key)
         held_out = held_out_prompts(record, task, constants, key)

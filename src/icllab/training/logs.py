@@ -1,4 +1,4 @@
-"""The losses of training runs for other programs: TensorBoard, Weights & Biases, or any object with two methods.
+"""Write the losses of training runs to TensorBoard, Weights & Biases, or any object with two methods.
 
 A run knows of no log. :func:`log` reads what it has written down, from the run itself or from the directory of its
 checkpoints; :class:`Following` does so again and again while the run goes on.
@@ -32,13 +32,13 @@ _NAMES = {"training_loss": "losses", "held_out_loss": "held_out"}
 
 @runtime_checkable
 class Log(Protocol):
-    """What losses are written to."""
+    """Destination of losses."""
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Note numbers by name, after so many updates. Steps ascend."""
+        """Write named numbers at a step; steps ascend."""
 
     def close(self) -> None:
-        """End; nothing is written after it."""
+        """Close the log; no numbers follow."""
 
 
 class TensorBoard:
@@ -55,27 +55,27 @@ class TensorBoard:
         self._folder, self._run = Path(folder), ""
 
     def resume(self, store: Path) -> int:
-        """Go on with the run of a store; return the last step that is here, -1 if there is none."""
+        """Continue the run of a store; return the last step in the log, or -1 if there is none."""
         self._run = _identifier(store)
         return _read(self._folder / _STEPS).get(self._run, -1)
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Note numbers by name, after so many updates."""
+        """Write named numbers at a step."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
     def note(self, step: int) -> None:
-        """Keep the last step for :meth:`resume`."""
+        """Save the last step for :meth:`resume`."""
         if self._run:
             _update(self._folder / _STEPS, {self._run: step})
 
     def close(self) -> None:
-        """Write what is not yet on disk."""
+        """Write buffered numbers to disk."""
         self._writer.close()
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases, in files of this machine: nothing is sent unless ``mode`` is ``"online"``.
+    """A run of Weights & Biases in local files; nothing is sent unless ``mode`` is ``"online"``.
 
     The run of a store has the store's identifier: where training goes on, the same run goes on.
 
@@ -97,29 +97,29 @@ class WeightsAndBiases:
         try:
             import wandb  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise EnvironmentFault("Weights & Biases needs wandb; `pip install wandb` brings it") from error
+            raise EnvironmentFault("Weights & Biases needs wandb; `pip install wandb` installs it") from error
         self._wandb, self._run, self._store = wandb, None, None
         self._arguments: dict[str, Any] = {"project": project, "dir": str(folder), "name": name, "mode": mode}
 
     def resume(self, store: Path) -> int:
-        """Go on with the run of a store; return the last step that it has, -1 if there is none."""
+        """Continue the run of a store; return the last step in the run, or -1 if there is none."""
         self._store = store
         run = self._begun(id=_identifier(store), resume="allow")
         # Online, the server knows of steps that were sent before a kill and not noted here.
         return max(_read(store / _STORE).get("steps", {}).get(self._place, -1), getattr(run, "starting_step", 0) - 1)
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Note numbers by name, after so many updates."""
+        """Write named numbers at a step."""
         self._begun().log(values, step=step)
 
     def note(self, step: int) -> None:
-        """Keep the last step for :meth:`resume`."""
+        """Save the last step for :meth:`resume`."""
         if self._store is not None:
             steps = _read(self._store / _STORE).get("steps", {})
             _update(self._store / _STORE, {"steps": steps | {self._place: step}})
 
     def close(self) -> None:
-        """End the run of theirs."""
+        """Finish the run of Weights & Biases."""
         if self._run is not None:
             self._run.finish()
 
@@ -134,7 +134,7 @@ class WeightsAndBiases:
 
 
 def log(run: Run | str | Path, to: Any, *, after: int = -1) -> int:
-    """Write the recorded losses of a run to a log, and say what its last step is.
+    """Write the recorded losses of a run to a log, and return the run's last step.
 
     ``training_loss`` and, where it was recorded, ``held_out_loss`` are means over positions; of several members there
     is ``training_loss/0`` and so on for each that has not ended. How many steps there are is what the run records:
@@ -157,7 +157,7 @@ def log(run: Run | str | Path, to: Any, *, after: int = -1) -> int:
 
 
 def _resumed(store: Path, to: Any) -> int:
-    """The last step of a store that a log has; -1 if there is none, or it cannot go on."""
+    """The last step of a store in a log; -1 if there is none, or if the log cannot be continued."""
     return to.resume(store) if hasattr(to, "resume") else -1
 
 
@@ -175,7 +175,7 @@ def _write(run: Run | str | Path, to: Any, after: int) -> int:
 
 
 class Following:
-    """Write a run's losses to a log while it goes on: ``with Following("runs/a", TensorBoard("logs")): icl.fit(...)``.
+    """Write a run's losses to a log during training: ``with Following("runs/a", TensorBoard("logs")): icl.fit(...)``.
 
     It reads the checkpoints in the run's ``store``, so that losses come as often as these do:
     ``CheckpointStore("runs/a", seconds=10)``. At the end what is left is written, and the log is closed. A log that
@@ -228,7 +228,7 @@ class Following:
 
 
 def _rows(run: Run | str | Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """Steps, and the numbers by name at each."""
+    """Steps, and the named numbers at each."""
     found = _of_run(run) if isinstance(run, Run) else _of_store(Path(run))
     for step in sorted({step for table in found.values() for step in table}):
         means = {name: table[step].astype(np.float64).mean(1) for name, table in found.items() if step in table}
@@ -243,7 +243,7 @@ def _rows(run: Run | str | Path) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def _of_run(run: Run) -> dict[str, dict[int, np.ndarray]]:
-    """Name -> step -> losses [member, position]."""
+    """Losses [member, position] by name and step."""
     variables = {
         name: run.dataset[name].transpose("step", "member", "position") for name in _NAMES if name in run.dataset
     }
@@ -251,7 +251,7 @@ def _of_run(run: Run) -> dict[str, dict[int, np.ndarray]]:
 
 
 def _of_store(root: Path) -> dict[str, dict[int, np.ndarray]]:
-    """What the newest sound checkpoint has, and the finished run, where there is one."""
+    """Losses of the newest sound checkpoint, and of the finished run if there is one."""
     found: dict[str, dict[int, np.ndarray]] = {name: {} for name in _NAMES}
     with contextlib.suppress(IclError):  # not finished yet
         found |= _of_run(load(root))
@@ -260,8 +260,8 @@ def _of_store(root: Path) -> dict[str, dict[int, np.ndarray]]:
             header, arrays = unpacked(path)
         except IclError:  # it is being replaced, or damaged; the one before it is nearly as good
             continue
-        for name, own in _NAMES.items():
-            rows = zip(arrays[f"records.{own}.step"].tolist(), arrays[f"records.{own}.value"], strict=True)
+        for name, field in _NAMES.items():
+            rows = zip(arrays[f"records.{field}.step"].tolist(), arrays[f"records.{field}.value"], strict=True)
             # At the present step not all is written down yet.
             found[name] |= {step: losses for step, losses in rows if step < header["step"]}
         break
@@ -269,7 +269,7 @@ def _of_store(root: Path) -> dict[str, dict[int, np.ndarray]]:
 
 
 def _identifier(store: Path) -> str:
-    """The identifier of a store's run, made at the first time that it is asked for."""
+    """The identifier of a store's run, created when it is first requested."""
     identifier = _read(store / _STORE).get("id")
     if identifier is None:
         identifier = uuid.uuid4().hex[:12]
@@ -295,7 +295,7 @@ def _update(path: Path, entries: dict[str, Any]) -> None:
 
 
 def _writer() -> Any:
-    """The class that writes event files, of whichever package has one."""
+    """The class that writes event files, from whichever package is installed."""
     import importlib
 
     for module in ("tensorboardX", "torch.utils.tensorboard"):
@@ -304,5 +304,5 @@ def _writer() -> Any:
         except (ImportError, AttributeError):
             continue
     raise EnvironmentFault(
-        "TensorBoard needs a writer of event files; `pip install tensorboardX` (or torch and tensorboard) brings one"
+        "TensorBoard needs a writer of event files; `pip install tensorboardX` (or torch and tensorboard) installs one"
     )

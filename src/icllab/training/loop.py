@@ -1,4 +1,4 @@
-"""The compiled loop: any number of steps of every member, as one program.
+"""The compiled loop, which makes any number of steps of every member in one program.
 
 First and last step are run-time numbers. A longer run, another key, other data or other swept numbers compile
 nothing. Every step is the same machine code wherever a stretch of steps begins, so a run that was cut into other
@@ -23,7 +23,7 @@ CAPACITY = 512  # steps whose losses are kept before the host must read them
 
 
 class Constants(eqx.Module):
-    """What belongs to one member and does not change in training.
+    """Values of one member that do not change in training.
 
     Attributes:
         key: Key of its prompts.
@@ -39,7 +39,7 @@ class Constants(eqx.Module):
 
 
 class State(eqx.Module):
-    """What a step changes.
+    """Values that a step changes.
 
     Attributes:
         params: The trained arrays.
@@ -59,7 +59,7 @@ class State(eqx.Module):
 
 
 class Program(eqx.Module):
-    """Everything members share. Its arrays (of the task, the rules, the data) are run-time values.
+    """Values that all members share. Arrays (of the task, the rules, the data) are run-time values.
 
     Attributes:
         static: The predictor's parts that are not arrays.
@@ -82,7 +82,7 @@ class Program(eqx.Module):
     total: int = eqx.field(static=True)
 
     def losses(self, constants: Constants, params: Any, prompts: Any) -> Float[Array, " position"]:
-        """Mean losses of one member on some prompts, by position."""
+        """Mean losses of one member on the given prompts, by position."""
         predictor = eqx.combine(params, constants.frozen, self.static)
         return losses_at(predictor, self.member_task(constants), prompts, self.positions, self.total)
 
@@ -147,7 +147,7 @@ class Program(eqx.Module):
     def step(
         self, constants: Constants, state: State, prompts: Any, step: Int[Array, ""], limit: Int[Array, ""]
     ) -> tuple[State, Float[Array, " position"]]:
-        """One step of one member, and the losses to record: NaN if it makes no step."""
+        """One step of one member, and the losses to record: NaN if the member has stopped."""
         active = (state.status == RUNNING) & (step < limit)
         after = jax.lax.cond(active, lambda: self.update(constants, state, prompts, step), lambda: state)
         return after, jnp.where(active, after.loss, jnp.full_like(after.loss, jnp.nan))
@@ -225,7 +225,7 @@ def advance(
 
 
 def finite_members(state: State) -> np.ndarray:
-    """Test whether each member's parameters are finite; NumPy does so without a compilation."""
+    """Test whether each member's parameters are finite, with NumPy to avoid a compilation."""
     leaves = [leaf for leaf in jax.tree.leaves(state.params) if eqx.is_inexact_array(leaf)]
     if jax.default_backend() != "cpu":
         return np.asarray(_finite(leaves))

@@ -1,4 +1,4 @@
-"""Optimisers compared by value: two calls of ``optax.adam(1e-3)`` are one program.
+"""Optimisers compared by value, so that two calls of ``optax.adam(1e-3)`` are one program.
 
 An optimiser is a pair of functions, and the program of a training run is kept under them. Functions are equal if their
 code, their defaults and the values that they close over are, recursively. A function that reads global names is only
@@ -36,11 +36,11 @@ class Optimizer:
 
 
 class _UnknownError(Exception):
-    """A value in a function whose equality cannot be told."""
+    """A function holds a value whose equality cannot be decided."""
 
 
 def comparable(optimizer: Any) -> Any:
-    """The optimiser as an :class:`Optimizer`; as it is if a part of it cannot be compared by value."""
+    """The optimiser as an :class:`Optimizer`, or unchanged if a part of it cannot be compared by value."""
     try:
         return Optimizer(optimizer, _identity(optimizer, ()))
     except _UnknownError:
@@ -48,7 +48,7 @@ def comparable(optimizer: Any) -> Any:
 
 
 def _identity(value: Any, within: tuple[int, ...]) -> Any:
-    """A hashable value that is equal for equal values; ``within`` has the functions and containers that hold it."""
+    """A hashable value, equal for equal values; ``within`` lists the functions and containers around it."""
     kind = type(value)
     if kind in _PLAIN:
         return kind, repr(value)  # 0.0 and -0.0 differ, and so do 1 and True
@@ -89,7 +89,7 @@ def _identity(value: Any, within: tuple[int, ...]) -> Any:
 
 
 class _Same:
-    """An object that equals itself alone."""
+    """An object that equals only itself."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -1,4 +1,4 @@
-"""Everything that decides a run, built before its first step."""
+"""Plans: everything that determines a run, built before its first step."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ HELD_OUT = 2**31  # folded into the key: larger than every seed
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that decides a run: see :func:`icllab.training.fit`.
+    """Everything that determines a run: see :func:`icllab.training.fit`.
 
     Attributes:
         program: What members share.
@@ -48,7 +48,7 @@ class Plan:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of members and positions."""
+        """Number of members, and number of positions."""
         return self.members.size, len(self.program.positions)
 
 
@@ -70,10 +70,10 @@ def prompt_shape(task: Any, source: Fresh | Fixed, record: Record, key: PRNGKeyA
     except IndexError as error:
         if prompts is None:
             raise
-        hint = "task.sample_many(16, key=key) makes some"
+        hint = "try task.sample_many(16, key=key)"
         raise expected("data", "prompts stacked on one leading axis", _shapes(prompts), hint) from error
     if record.shared is not None and _shapes(_first(record.shared)) != _shapes(prompt):
-        expectation = f"prompts of the shapes that are trained on, {_shapes(prompt)}"
+        expectation = f"prompts of the same shapes as in training, {_shapes(prompt)}"
         raise expected("held_out", expectation, _shapes(_first(record.shared)))
     return prompt
 
@@ -92,7 +92,7 @@ def member_constants(
 
 
 def held_out_prompts(record: Record, task: Any, constants: Constants, key: PRNGKeyArray) -> Any:
-    """The prompts of :class:`Record`; if it has their number, they are drawn from every member's task."""
+    """The prompts of :class:`Record`; if it gives a number, that many are drawn from every member's task."""
     if not isinstance(record.held_out, int | np.integer):
         return record.held_out
     if record.held_out == 0:
@@ -102,7 +102,7 @@ def held_out_prompts(record: Record, task: Any, constants: Constants, key: PRNGK
 
 
 def _first(prompts: Any) -> Any:
-    """The shapes of one prompt of a stack."""
+    """The shapes of one prompt in a stack."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
 
 
@@ -115,14 +115,14 @@ def _numbers(members: Ensemble, names: Iterable[str]) -> dict[str, jax.Array]:
 
 
 def _mask(predictors: Any, trainable: Callable[[Any], Any] | None) -> Any:
-    """Whether each leaf is trained."""
+    """A tree with True for each leaf that is trained."""
     floats = jax.tree.map(eqx.is_inexact_array, predictors)
     if trainable is None:
         return floats
     if not callable(trainable):
-        hint = "lambda predictor: predictor.embedding is one"
+        hint = "try lambda predictor: predictor.embedding"
         raise expected("trainable", "a function of the predictor, as in equinox.tree_at", trainable, hint)
-    requirement, hint = "parts of the predictor, as in equinox.tree_at", "lambda predictor: predictor.embedding is one"
+    requirement, hint = "parts of the predictor, as in equinox.tree_at", "try lambda predictor: predictor.embedding"
     try:
         # Of leaves that are all different objects, so that a constant such as False is not taken for a part.
         parts = jax.tree.leaves(trainable(jax.tree.map(lambda _: object(), predictors)))
@@ -137,7 +137,7 @@ def _mask(predictors: Any, trainable: Callable[[Any], Any] | None) -> Any:
 
 @eqx.filter_jit
 def _member_keys(key: jax.Array, seeds: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two keys of each member, outside ``vmap``: some generators fold to another key within."""
+    """Two keys for each member, made outside ``vmap`` because some generators fold differently inside it."""
 
     def folded(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
         member_key = jax.random.fold_in(key, seed)
@@ -148,7 +148,7 @@ def _member_keys(key: jax.Array, seeds: jax.Array) -> tuple[jax.Array, jax.Array
 
 @eqx.filter_jit
 def _sample(task: Any, constants: Constants, keys: jax.Array, count: int) -> Any:
-    """``count`` prompts of every member's own task."""
+    """Draw ``count`` prompts of every member's own task."""
 
     def sample(member: tuple[Constants, jax.Array]) -> Any:
         member_task = replaced(task, "task", member[0].numbers)

@@ -1,4 +1,4 @@
-"""What a run records on its way, and when: losses at log-spaced steps, parameters, losses on held-out prompts."""
+"""The records of a run and their steps: log-spaced losses, parameters, and losses on held-out prompts."""
 
 import warnings
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from icllab.training.streams import set_size
 
 @dataclass(frozen=True)
 class Record:
-    """What a run records on its way, and whether it shows a progress bar. None of it changes the training.
+    """Settings of a run's records and of its progress bar. None of them changes the training.
 
     Attributes:
         losses: Steps at which losses are recorded. 16: 16 log-spaced steps in each factor of ten, and step 0;
@@ -46,19 +46,21 @@ class Record:
 
     @property
     def shared(self) -> Prompt | None:
-        """The held-out prompts that all members share; None if each has its own, or there are none."""
+        """The held-out prompts that all members share; None if each member has its own, or if there are none."""
         return None if isinstance(self.held_out, int | np.integer) else self.held_out
 
     def require_within(self, steps: int) -> None:
-        """Raise if parameters are to be kept after more than ``steps`` updates; warn of losses after more."""
+        """Raise if parameters are to be kept after more than ``steps`` updates; warn if losses are."""
         if any(step > steps for step in self.keep):
             raise expected("keep", f"steps from 0 to {steps}", list(self.keep))
         beyond = [step for step in self.losses if step > steps] if isinstance(self.losses, tuple) else []
         if beyond:
-            warnings.warn(f"record: expected steps from 0 to {steps}, got {beyond[:3]}: not recorded", stacklevel=3)
+            warnings.warn(
+                f"record: expected steps from 0 to {steps}, got {beyond[:3]}; these are not recorded", stacklevel=3
+            )
 
     def due(self, steps: int) -> list[int]:
-        """The steps before ``steps`` whose losses are recorded."""
+        """Steps before ``steps`` whose losses are recorded."""
         if isinstance(self.losses, str):
             return list(range(steps))
         if isinstance(self.losses, int):
@@ -81,7 +83,7 @@ def _losses(losses: Any) -> int | str | tuple[int, ...]:
 
 
 def _steps(name: str, steps: Any) -> tuple[int, ...]:
-    """The different steps of a sequence, ascending."""
+    """Distinct steps of a sequence, in ascending order."""
     if not isinstance(steps, Iterable):
         raise expected(name, "a sequence of steps", steps)
     numbers = tuple(steps)
@@ -124,6 +126,6 @@ class History:
         return history
 
     def table(self, name: str, steps: list[int], last: np.ndarray) -> Float[np.ndarray, "member step position"]:
-        """The rows at ``steps``, with ``last`` at the last of them; NaN where nothing was recorded."""
+        """The rows at ``steps``, with ``last`` as the last of them; NaN where no losses were recorded."""
         rows, missing = self.rows[name] | {steps[-1]: last}, np.full(self.shape, np.nan)
         return np.stack([rows.get(step, missing) for step in steps], axis=1)

@@ -40,9 +40,11 @@ class Trajectory:
         return iter(self.steps)
 
     def at(self, step: int) -> Ensemble:
-        """All members as they were after ``step`` updates."""
+        """All members after ``step`` updates."""
         if step not in self.params:
-            raise expected("step", f"one of the kept steps {list(self.steps)}", step, "keep it: Record(keep=...)")
+            raise expected(
+                "step", f"one of the kept steps {list(self.steps)}", step, "keep that step with Record(keep=...)"
+            )
         params = jax.tree.map(jax.device_put, self.params[step])
         return Ensemble(eqx.combine(params, self.rest), self.coordinates)
 
@@ -120,5 +122,5 @@ class Run:
     def predictor(self) -> Any:
         """The trained predictor of a run of one member."""
         if self.size != 1:
-            raise expected("run", "one member", self.size, "run.member(i) is one of them")
+            raise expected("run", "one member", self.size, "choose one with run.member(i)")
         return self.member(0)

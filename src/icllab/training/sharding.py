@@ -27,7 +27,7 @@ PART = "part"  # the mesh's only axis
 
 @dataclass(frozen=True)
 class Division:
-    """One run on several devices.
+    """Division of one run over several devices.
 
     Attributes:
         along: ``"batch"``: each device takes a part of a step's prompts, and all take the mean gradient. ``"member"``:
@@ -49,7 +49,7 @@ class Division:
         return jax.make_mesh((self.count,), (PART,), (AxisType.Auto,), devices=self.devices)
 
     def header(self) -> dict[str, int | str]:
-        """The division in the header of a run."""
+        """Description of the division for the header of a run."""
         return {"devices": self.count, "along": self.along}
 
     def replicate(self, tree: Any) -> Any:
@@ -58,7 +58,7 @@ class Division:
         return eqx.combine(jax.device_put(arrays, NamedSharding(self.mesh, PartitionSpec())), static)
 
     def place_members(self, tree: Any) -> Any:
-        """Put what belongs to each member on the devices; members are repeated until all devices have as many."""
+        """Put each member's values on the devices; members are repeated until all devices have equal numbers."""
         if self.along == "batch":
             return self.replicate(tree)
         return jax.device_put(padded(tree, self.count), NamedSharding(self.mesh, PartitionSpec(PART)))
@@ -73,20 +73,20 @@ def divide(devices: int, *, members: int, batch: int) -> Division | None:
     require_integer("devices", devices)
     available = jax.local_devices()
     if devices > len(available):
-        hint = "training.split_processor() makes devices of a processor's cores"
-        raise expected("devices", f"at most {len(available)}, as this process has", devices, hint)
+        hint = "training.split_processor() makes each core of a processor a device"
+        raise expected("devices", f"at most {len(available)}, the devices of this process", devices, hint)
     if devices == 1:
         return None
     if members > 1 and devices > members:
         raise expected("devices", f"at most {members}, the number of members", devices)
     if members == 1 and batch % devices:
         divisor = max(count for count in range(1, devices + 1) if not batch % count)
-        raise expected("devices", f"a divisor of the batch, {batch}", devices, f"{divisor} is one")
+        raise expected("devices", f"a divisor of the batch, {batch}", devices, f"try {divisor}")
     return Division("batch" if members == 1 else "member", tuple(available[:devices]))
 
 
 class _TaskPart(eqx.Module):
-    """A task from which a device draws its part of the prompts: the same prompts as on one device."""
+    """A task from which one device draws its part of the prompts that a single device would draw."""
 
     task: Any
     parts: int = eqx.field(static=True)
@@ -105,7 +105,7 @@ class _TaskPart(eqx.Module):
 
 
 class _BatchPart(Program):
-    """The program of one of several devices: it takes its part of every batch."""
+    """The program of one of several devices, which takes its part of every batch."""
 
     parts: int = eqx.field(static=True, kw_only=True)
 
@@ -130,7 +130,7 @@ def advance_on(
     last: Int[Array, ""],
     limit: Int[Array, " member"],
 ) -> tuple[State, Float[Array, "capacity member position"]]:
-    """As :func:`icllab.training.loop.advance`; ``program`` and ``constants`` are on the devices already."""
+    """Run :func:`icllab.training.loop.advance` with ``program`` and ``constants`` that are already on the devices."""
     size = limit.shape[0]
     state, limit = division.place_members((state, limit))
     first, last = division.replicate((first, last))
@@ -144,7 +144,7 @@ def advance_on(
 def _advance_on(
     division: Division, program: Program, mode: str, constants: Any, state: Any, first: Any, last: Any, limit: Any
 ) -> Any:
-    """Run :func:`advance` on every device; of divided members there are a multiple of the devices."""
+    """Run :func:`advance` on every device; the number of divided members is a multiple of the devices."""
     once, members, losses = PartitionSpec(), PartitionSpec(), PartitionSpec()
     if division.along == "member":
         members, losses = PartitionSpec(PART), PartitionSpec(None, PART)
@@ -162,7 +162,7 @@ def _advance_on(
 
 
 def padded(tree: Any, parts: int) -> Any:
-    """Repeat the last member until every part has as many members."""
+    """Repeat the last member until every part has the same number of members."""
     size = jax.tree.leaves(tree)[0].shape[0]
     total = -(-size // parts) * parts
     if total == size:
@@ -172,7 +172,7 @@ def padded(tree: Any, parts: int) -> Any:
 
 
 def _device_part(tree: Any, parts: int) -> Any:
-    """This device's rows of arrays that every device has whole."""
+    """This device's rows of arrays that every device holds completely."""
 
     def part(leaf: Array) -> Array:
         rows = leaf.shape[0] // parts
@@ -183,7 +183,7 @@ def _device_part(tree: Any, parts: int) -> Any:
 
 @jax.custom_jvp
 def _mean(losses: Array) -> Array:
-    """The mean over devices; its derivative is that of this device's own."""
+    """The mean over devices; its derivative is the derivative of this device's own value."""
     return jax.lax.pmean(losses, PART)
 
 
@@ -194,7 +194,7 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 @jax.custom_vjp
 def _with_mean_gradient(params: Any) -> Any:
-    """The parameters themselves; their gradient is the mean over devices, exchanged as one vector of each type."""
+    """The parameters unchanged; their gradient is averaged over devices, exchanged as one vector of each type."""
     return params
 
 

@@ -32,7 +32,7 @@ def _positive(name: str, value: Any) -> Array:
 
 
 class AbstractRule(eqx.Module):
-    """A stop rule: it has a state for each member, sees one loss a step, and says whether that step is the last."""
+    """A stop rule: for each member it keeps a state, reads one loss per step, and decides if that step is the last."""
 
     outcome: ClassVar[int] = STOPPED
 
@@ -42,7 +42,7 @@ class AbstractRule(eqx.Module):
 
     @abc.abstractmethod
     def look(self, state: Any, loss: Float[Array, ""], step: Int[Array, ""]) -> tuple[Any, Bool[Array, ""]]:
-        """The state after a loss, and whether the member ends here."""
+        """The state after a loss, and whether the member stops here."""
 
 
 def _average(mean: Array, loss: Array, step: Array, memory: Array) -> Array:
@@ -57,7 +57,7 @@ class TargetLoss(AbstractRule):
     memory: Float[Array, ""] = eqx.field(default=1.0, converter=lambda v: _positive("memory", v))
 
     def start(self, like: Array) -> Any:
-        """The average so far."""
+        """The initial average."""
         return jnp.zeros((), like.dtype)
 
     def look(self, state: Any, loss: Float[Array, ""], step: Int[Array, ""]) -> tuple[Any, Bool[Array, ""]]:
@@ -68,7 +68,7 @@ class TargetLoss(AbstractRule):
 
 
 class Divergence(AbstractRule):
-    """Give up once the loss is more than ``factor`` times that of the first step.
+    """Give up if the loss is more than ``factor`` times its value at the first step.
 
     A loss or parameters that are not finite end a member under any rule.
     """
@@ -77,7 +77,7 @@ class Divergence(AbstractRule):
     factor: Float[Array, ""] = eqx.field(default=1e3, converter=lambda v: _positive("factor", v))
 
     def start(self, like: Array) -> Any:
-        """The first loss."""
+        """The first loss as the state."""
         return jnp.zeros((), like.dtype)
 
     def look(self, state: Any, loss: Float[Array, ""], step: Int[Array, ""]) -> tuple[Any, Bool[Array, ""]]:
@@ -94,12 +94,12 @@ class Plateau(AbstractRule):
     memory: Float[Array, ""] = eqx.field(default=100.0, converter=lambda v: _positive("memory", v))
 
     def start(self, like: Array) -> Any:
-        """The average, the average to compare with, and its step."""
+        """The average, the average to compare with, and the step of the comparison."""
         zero = jnp.zeros((), like.dtype)
         return zero, jnp.full((), jnp.inf, like.dtype), zero
 
     def look(self, state: Any, loss: Float[Array, ""], step: Int[Array, ""]) -> tuple[Any, Bool[Array, ""]]:
-        """Compare with the average ``steps`` before, every ``steps`` steps."""
+        """Compare with the average ``steps`` earlier, every ``steps`` steps."""
         mean, anchor, since = state
         mean, now = _average(mean, loss, step, self.memory), (step + 1).astype(loss.dtype)
         due = now - since >= self.steps.astype(loss.dtype)
@@ -110,7 +110,7 @@ class Plateau(AbstractRule):
 
 @dataclass(frozen=True, init=False)
 class Until:
-    """Length of training: a largest number of updates, and rules that end a member earlier.
+    """Length of training: a largest number of updates, and rules that stop a member earlier.
 
     ``fit(..., steps=Until(5000, TargetLoss(0.1)))`` ends a member at the first rule that is met.
 
@@ -124,7 +124,7 @@ class Until:
 
     def __init__(self, steps: int, *rules: AbstractRule) -> None:
         if isinstance(steps, AbstractRule | type | list | tuple):
-            hint = "a rule comes after the most steps: Until(5000, TargetLoss(0.1))"
+            hint = "put the largest number of steps before the rules: Until(5000, TargetLoss(0.1))"
             raise expected("steps", "an integer of at least 1", kind_of(steps), hint)
         require_integer("steps", steps)
         for rule in rules:

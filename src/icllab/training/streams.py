@@ -1,4 +1,4 @@
-"""The prompts of a step, fresh or from a fixed set, and the loss that is averaged over them."""
+"""The prompts of a step, fresh or from a fixed set, and the averaged loss over them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Kind = Literal["fresh", "full", "epochs", "replacement"]
 
 @dataclass(frozen=True)
 class Fresh:
-    """Prompts drawn afresh from the task.
+    """Prompts drawn anew from the task at every step.
 
     Attributes:
         reuse: Number of consecutive steps that use the same prompts.
@@ -34,7 +34,7 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A fixed set of prompts, from which every step takes a minibatch.
+    """A fixed set of prompts; every step takes a minibatch of it.
 
     Attributes:
         prompts: Prompts stacked on a leading axis, one set for all members; or their number, drawn once by every seed.
@@ -48,8 +48,8 @@ class Fixed:
     def __post_init__(self) -> None:
         accepted = isinstance(self.prompts, int | np.integer | Prompt) or hasattr(self.prompts, "positions")
         if isinstance(self.prompts, bool) or not accepted:
-            hint = "task.sample_many(16, key=key) makes some"
-            raise expected("data", "prompts, or how many", type(self.prompts).__name__, hint)
+            hint = "try task.sample_many(16, key=key)"
+            raise expected("data", "prompts, or their number", type(self.prompts).__name__, hint)
         if self.size < 1:
             raise expected("data", "at least one prompt", self.size)
         if self.minibatches not in ("epochs", "replacement"):
@@ -74,7 +74,7 @@ def source_of(data: Prompt | int | Fresh | Fixed | None) -> Fresh | Fixed:
 
 
 class Stream(eqx.Module):
-    """How a step's prompts are drawn.
+    """The way in which a step's prompts are drawn.
 
     Attributes:
         kind: ``fresh``: from the task; ``full``: all of a fixed set; or the ``minibatches`` of :class:`Fixed`.
@@ -90,11 +90,11 @@ class Stream(eqx.Module):
 
     @property
     def name(self) -> str:
-        """The kind, and the number of uses of fresh prompts if it is more than one."""
+        """The kind of stream, and the number of uses of fresh prompts if it exceeds one."""
         return self.kind if self.reuse == 1 else f"{self.kind}, reused {self.reuse}"
 
     def begin(self, task: Any, key: PRNGKeyArray, step: Int[Array, ""]) -> Any:
-        """The state before ``step``: the order of an epoch, prompts that are reused, or nothing."""
+        """The state before ``step``: the order of an epoch, prompts to reuse, or nothing."""
         if self.reuse > 1:
             return self._fresh(task, key, step // jnp.int32(self.reuse))
         if self.kind != "epochs":
@@ -127,12 +127,12 @@ class Stream(eqx.Module):
 
 
 def stream_of(source: Fresh | Fixed, batch: int | None) -> Stream:
-    """The stream with ``batch`` prompts a step from a source; None: the whole fixed set."""
+    """The stream with ``batch`` prompts per step from a source; None: the whole fixed set."""
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1):
         raise expected("batch", "an integer of at least 1, or None for the whole fixed set", batch)
     if isinstance(source, Fresh):
         if batch is None:
-            raise expected("batch", "an integer: prompts drawn afresh have no whole set", batch, "give data=")
+            raise expected("batch", "an integer, because fresh prompts are not a finite set", batch, "give data=")
         return Stream("fresh", int(batch), reuse=source.reuse)
     size, replacement = source.size, source.minibatches == "replacement"
     if batch is None or batch >= size:
@@ -144,7 +144,7 @@ def stream_of(source: Fresh | Fixed, batch: int | None) -> Stream:
 
 
 def set_size(name: str, prompts: Any) -> int:
-    """Number of prompts of a stack; ``name`` is the argument's, for errors."""
+    """Number of prompts in a stack; ``name`` is the argument's name, for errors."""
     leaves = [leaf for leaf in jax.tree.leaves(prompts) if eqx.is_array(leaf)]
     sizes = {leaf.shape[0] if leaf.ndim else -1 for leaf in leaves}
     if len(sizes) != 1 or -1 in sizes:
@@ -158,11 +158,11 @@ Positions = str | Sequence[int]
 
 
 def chosen_positions(positions: Positions, total: int, answer_count: int) -> tuple[int, ...]:
-    """The integers from 0 that ``positions`` stands for; the predictor answers the last ``answer_count``."""
+    """The integers from 0 that ``positions`` stands for; the predictor answers the last ``answer_count`` positions."""
     if isinstance(positions, str) and positions in ("every", "last"):
         return tuple(range(total - answer_count, total)) if positions == "every" else (total - 1,)
     if isinstance(positions, str) or not isinstance(positions, Iterable):
-        raise expected("positions", "'every', 'last' or integers", positions, "positions=[3] is one of them")
+        raise expected("positions", "'every', 'last' or integers", positions, "for one position, try positions=[3]")
     numbers, first = tuple(positions), total - answer_count
     inside = all(isinstance(i, int) and first <= i < total for i in numbers)
     if not numbers or not inside or len(set(numbers)) < len(numbers):
@@ -171,10 +171,10 @@ def chosen_positions(positions: Positions, total: int, answer_count: int) -> tup
 
 
 def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
-    """Number of positions that ``predictor`` answers; raise if its answer is not as declared, or for another task."""
+    """Number of positions that ``predictor`` answers; raise if its answer does not fit its declaration or the task."""
     if declared(predictor, "batched"):
-        hint = "batched = False: prompts are vectorised here"
-        raise expected("predictor", "one that answers one prompt", kind_of(predictor), hint)
+        hint = "set batched = False, because fit vectorises over prompts"
+        raise expected("predictor", "a predictor of one prompt", kind_of(predictor), hint)
     total, positions = prompt.positions, getattr(predictor, "positions", "any")
     counts = {"every": (total,), "last": (1,)}.get(positions, (1, total))
     expectation = f"a prediction with {total} positions, or 1 for the last"
@@ -188,11 +188,11 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
         condition = "that JAX can trace" if isinstance(error, jax.errors.JAXTypeError) else "for prompts of this task"
         name = getattr(predictor, "__name__", None) or type(predictor).__name__
         reason = (str(error).splitlines() or [""])[0]
-        raise expected("predictor", f"one {condition}", f"{name}, {type(error).__name__}: {reason}") from error
+        raise expected("predictor", f"a predictor {condition}", f"{name}, {type(error).__name__}: {reason}") from error
     if not isinstance(prediction, jax.ShapeDtypeStruct):
         raise expected("predictor", expectation, type(prediction).__name__)
     if not prediction.shape or prediction.shape[0] not in counts:
-        raise expected("predictor", expectation, list(prediction.shape), "it is called on one prompt")
+        raise expected("predictor", expectation, list(prediction.shape), "fit calls it on one prompt")
     count = prediction.shape[0]
     try:
         loss = eqx.filter_eval_shape(task.loss, prediction, prompt)
@@ -209,7 +209,7 @@ def require_prediction(predictor: Any, task: Any, prompt: Prompt) -> int:
 def losses_at(
     predictor: Any, task: Any, prompts: Any, positions: tuple[int, ...], total: int, *, block: int | None = None
 ) -> Float[Array, " position"]:
-    """The mean of the loss at the chosen positions over the prompts that have a target there; NaN if none has.
+    """Mean loss at the chosen positions over the prompts that have a target there; NaN if no prompt has.
 
     ``block``: number of prompts whose activations a gradient holds at once, for a second forward pass; None: all.
     """
@@ -236,13 +236,13 @@ def losses_at(
 
 
 def scored_at(prompts: Any, positions: tuple[int, ...]) -> Bool[Array, "prompt position"] | None:
-    """Which stacked prompts have a target at the chosen positions; None: all."""
+    """Mask of stacked prompts with a target at the chosen positions; None: all have one."""
     scored = scored_positions(prompts)
     return None if scored is None else scored[:, jnp.asarray(positions)]
 
 
 def length_terms(losses: Float[Array, " position"], prompts: Any, positions: tuple[int, ...]) -> Array:
-    """What each chosen position adds to the mean loss over all targets of the prompts; 0 if none has one there."""
+    """Contribution of each chosen position to the mean loss over all targets; 0 for a position without targets."""
     scored = scored_at(prompts, positions)
     if scored is None:
         return losses / len(positions)
@@ -251,7 +251,7 @@ def length_terms(losses: Float[Array, " position"], prompts: Any, positions: tup
 
 
 def mean_loss(losses: Float[Array, " position"], prompts: Any, positions: tuple[int, ...]) -> Float[Array, ""]:
-    """The mean loss over all targets that the prompts have at the chosen positions."""
+    """The mean loss over all targets of the prompts at the chosen positions."""
     if scored_positions(prompts) is None:
         return jnp.mean(losses)
     return jnp.sum(length_terms(losses, prompts, positions))
@@ -265,8 +265,8 @@ def require_scored(name: str, task: Any, prompts: Any, positions: tuple[int, ...
         return
     if positions == (total - 1,) and not np.asarray(scored).all():
         hint = "choose positions='every' or integers, and a predictor that answers them"
-        raise expected(name, "prompts with a target at the last position alone", "prompts that are padded there", hint)
+        raise expected(name, "prompts with a target at the last position alone", "prompts with padding there", hint)
     empty = np.flatnonzero(~np.asarray(scored).any(axis=1))
     if len(empty):
-        came = f"none in prompt {int(empty[0])}"
-        raise expected(name, "prompts with a target at one of the positions that are trained", came, "leave it out")
+        actual = f"none in prompt {int(empty[0])}"
+        raise expected(name, "prompts with a target at a trained position", actual, "leave that prompt out")

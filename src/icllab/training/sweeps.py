@@ -1,4 +1,4 @@
-"""Numbers that differ between members: names, their product, and the leaves they replace."""
+"""Swept numbers, which differ between members: their names, their product, and the leaves that they replace."""
 
 import inspect
 import itertools
@@ -22,7 +22,7 @@ MODES = ("auto", "map", "vmap")
 
 @dataclass(frozen=True)
 class Sweep:
-    """Numbers that differ between members, and the mode in which members run.
+    """The numbers that differ between members, and the mode in which members run.
 
     Attributes:
         values: Name -> values, as ``sweep`` of :func:`icllab.fit <icllab.training.fitting.fit>`. Empty: an ensemble's
@@ -60,7 +60,7 @@ def seed_numbers(seeds: int | Iterable[int]) -> tuple[int, ...]:
             raise TypeError
         numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(operator.index(seed) for seed in seeds)
     except TypeError:
-        raise expected("seeds", expectation, seeds, "seeds=2 is 0 and 1") from None
+        raise expected("seeds", expectation, seeds, "seeds=2 means 0 and 1") from None
     if not numbers or len(set(numbers)) != len(numbers) or min(numbers) < 0 or max(numbers) >= 2**31:
         raise expected("seeds", expectation, seeds)
     return numbers
@@ -75,7 +75,7 @@ def swept_values(name: str, values: Any) -> np.ndarray:
 
 
 def product(axes: Mapping[str, Sequence[Any] | np.ndarray]) -> dict[str, np.ndarray]:
-    """Every combination, the last axis fastest: name -> value of each combination."""
+    """Every combination, with the last axis fastest: the value of each combination by name."""
     combinations = list(itertools.product(*axes.values()))
     return {
         name: np.asarray([combination[i] for combination in combinations], np.asarray(values).dtype)
@@ -84,7 +84,7 @@ def product(axes: Mapping[str, Sequence[Any] | np.ndarray]) -> dict[str, np.ndar
 
 
 def require_places(names: Iterable[str], *, task: Any, predictor: Any, optimizer: Any) -> None:
-    """Raise unless every swept name leads to a number, or to a keyword of the optimiser's factory."""
+    """Raise unless every swept name refers to a number, or to a keyword of the optimiser's factory."""
     for name in names:
         place, _, path = name.partition(".")
         if place == "optimizer":
@@ -93,23 +93,25 @@ def require_places(names: Iterable[str], *, task: Any, predictor: Any, optimizer
         leaf = attribute({"task": task, "predictor": predictor}[place], path, name)
         if not eqx.is_inexact_array(leaf) or leaf.ndim != 0:
             kind = f"{leaf.dtype}{list(leaf.shape)}" if eqx.is_array(leaf) else type(leaf).__name__
-            raise expected(name, "a number that is a leaf", kind, "a shape or an array is not swept in one ensemble")
+            raise expected(name, "a number that is a leaf", kind, "a shape or an array cannot be swept in one ensemble")
 
 
 def require_effect(
     names: Iterable[str], *, task: Any, predictor: Any, prompt: Any, key: PRNGKeyArray, draws: bool
 ) -> None:
-    """Raise if a swept number of the task changes neither its loss nor, if the run ``draws`` some, its prompts."""
+    """Raise if a swept number of the task affects neither its loss nor, if the run ``draws`` prompts, the prompts."""
     for name in names:
         if name.startswith("task.") and not _has_effect(name, task, predictor, prompt, key, draws):
             if draws:
-                raise expected(name, "a number that prompts or loss depend on", "one without effect")
-            hint = "data=16 has every seed draw so many from its own task"
-            raise expected(name, "a number that the loss of given prompts depends on", "one that only draws them", hint)
+                raise expected(name, "a number that prompts or loss depend on", "a number without effect")
+            hint = "with data=16 every seed draws 16 prompts from its own task"
+            raise expected(
+                name, "a number that the loss of given prompts depends on", "a number that only draws them", hint
+            )
 
 
 def _has_effect(name: str, task: Any, predictor: Any, prompt: Any, key: PRNGKeyArray, draws: bool) -> bool:
-    """Whether loss or prompts have an axis if the number has one; ``vmap`` knows without computing them."""
+    """True if loss or prompts depend on the number; ``vmap`` shows this without computing them."""
 
     def results(values: jax.Array, prompt: Any, prediction: jax.Array, key: PRNGKeyArray) -> Any:
         def result(value: jax.Array) -> Any:
@@ -133,7 +135,7 @@ def require_optimizer(optimizer: Any, names: Iterable[str]) -> None:
         return  # a factory: `require_places` has checked it
     if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         hint = "call it, or sweep its arguments" if callable(optimizer) else "optax has them"
-        raise expected("optimizer", "an optax optimiser, or a factory that is swept", optimizer, hint)
+        raise expected("optimizer", "an optax optimiser, or a factory with swept arguments", optimizer, hint)
 
 
 def _require_keyword(name: str, keyword: str, optimizer: Any) -> None:
@@ -164,7 +166,7 @@ def replaced(tree: Any, place: str, numbers: Mapping[str, jax.Array]) -> Any:
 
 
 def swept_optimizer(optimizer: Any, numbers: Mapping[str, jax.Array]) -> Any:
-    """The optimiser itself, or the one that its factory makes of a member's numbers."""
+    """The optimiser itself, or the optimiser that its factory makes from a member's numbers."""
     optimizer = optimizer.value if isinstance(optimizer, Optimizer) else optimizer
     keywords = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("optimizer.")}
     return optimizer(**keywords) if keywords else optimizer

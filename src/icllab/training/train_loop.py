@@ -1,4 +1,4 @@
-"""The host's side of a run: stretches of steps, records, checkpoints and the progress."""
+"""The host's side of a run: stretches of steps, records, checkpoints and the progress display."""
 
 import contextlib
 import json
@@ -85,7 +85,7 @@ class TrainingLoop:
             self._constants = division.place_members(self._constants)
 
     def advance(self, last: int, limit: jax.Array | None = None) -> tuple[State, jax.Array]:
-        """State and losses after the steps up to ``last``; the loop itself stays where it is."""
+        """State and losses after the steps up to ``last``; the loop itself does not move."""
         # An array made by NumPy costs no compilation, one made by jax.numpy a program for every shape.
         none = np.full(self.plan.members.size, NO_LIMIT, np.int32)
         first, end, limits = jax.device_put((np.int32(self.step), np.int32(last), none if limit is None else limit))
@@ -93,7 +93,7 @@ class TrainingLoop:
         return advance(*values) if self.division is None else advance_on(self.division, *values)
 
     def run_to(self, last: int) -> None:
-        """Make the steps up to ``last`` and record the losses that are due."""
+        """Make the steps up to ``last`` and record losses at their steps."""
         clock = time.perf_counter()
         after, device_losses = self.advance(last)
         after = roll_back(lambda limit: self.advance(last, limit)[0], after, self.step, last)
@@ -109,7 +109,7 @@ class TrainingLoop:
 
     @property
     def running(self) -> int:
-        """Number of members that still make steps."""
+        """Number of members that have not stopped."""
         return int(np.sum(np.asarray(self.state.status) == RUNNING))
 
     def evaluate(self) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +120,7 @@ class TrainingLoop:
         return np.asarray(mean), np.asarray(error)
 
     def look(self, checkpoints: Checkpoints | None) -> None:
-        """Record the held-out loss of the present step, and keep its parameters, if they are due."""
+        """At the requested steps, record the held-out loss and keep the parameters."""
         held_out, errors = self.history.rows["held_out"], self.history.rows["held_out_error"]
         if self.plan.held_out is not None and self.step in self.due and self.step not in held_out:
             held_out[self.step], errors[self.step] = self.evaluate()
@@ -136,7 +136,7 @@ class TrainingLoop:
         checkpoints.write(self.step, {"versions": environment(), "way": way}, arrays)
 
     def resume(self, checkpoints: Checkpoints) -> Mapping[str, Any] | None:
-        """Go back to the newest sound checkpoint; return its mode and division, or None if there is none."""
+        """Return to the newest sound checkpoint, and return its mode and division, or None if there is none."""
         checkpoint = checkpoints.latest(self.plan.steps)
         if checkpoint is None:
             return None
@@ -159,7 +159,7 @@ class TrainingLoop:
         return header.get("way", header)  # version 0.1 wrote the mode alone
 
     def drive(self, checkpoints: Checkpoints | None, interval: float) -> None:
-        """Run stretches of about a second until all steps are made or no member runs; save every ``interval``."""
+        """Run stretches of about a second until all steps are made or all members stopped; save every ``interval``."""
         plan, stretch, saved_at, saved_step = self.plan, 8, time.monotonic(), self.step
         bounds = {plan.steps, *plan.record.keep, *(self.due if plan.held_out is not None else [])}
         self.look(checkpoints)
@@ -184,7 +184,7 @@ class TrainingLoop:
             self.save(checkpoints)
 
     def finish(self, start: int) -> Run:
-        """The run as a value."""
+        """The finished run."""
         plan, history, state = self.plan, self.history, strong(self.state)  # the trained arrays are on one device
         status, ended = np.asarray(state.status), np.asarray(state.ended)
         last = plan.steps if self.running else int(ended.max())
@@ -257,12 +257,12 @@ def train(plan: Plan, *, mode: str, devices: int, store: CheckpointStore | None)
 
 
 def default_mode(members: int) -> str:
-    """Mode of a run that asks for none: one member after the other on a processor, side by side elsewhere."""
+    """Default mode of a run: one member after the other on a processor, side by side on other devices."""
     return "map" if members == 1 or jax.default_backend() == "cpu" else "vmap"
 
 
 def _stored_mode(header: Mapping[str, Any], mode: str, devices: int, store: Any) -> str:
-    """The mode of a stored run; raise if another is asked for, and warn of another number of devices."""
+    """The mode of a stored run; raise if another is requested, and warn if the number of devices differs."""
     if mode not in ("auto", header["mode"]):
         raise InputError(
             f"mode: expected {header['mode']!r}, with which the run in {store.path} began, got {mode!r}; "
@@ -279,10 +279,10 @@ def _stored_mode(header: Mapping[str, Any], mode: str, devices: int, store: Any)
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C in :func:`icllab.fit`; its message says in a line what is kept and how to go on."""
+    """Ctrl-C in :func:`icllab.fit`; its one-line message says what was kept and how to continue."""
 
     def _render_traceback_(self) -> list[str]:
-        """The lines that a notebook shows."""
+        """Lines of the traceback in a notebook."""
         return [str(self)]
 
 
@@ -297,7 +297,7 @@ def not_begun() -> Iterator[None]:
 
 
 def _interrupted(loop: TrainingLoop, checkpoints: Checkpoints | None, start: int) -> TrainingInterrupted:
-    """Save the present state if there is a store and steps were made since ``start``, and say so."""
+    """Save the present state if there is a store and steps were made since ``start``; return the error that says so."""
     message = f"icl.fit: interrupted after {loop.step} of {loop.plan.steps} steps; "
     if checkpoints is None:
         return TrainingInterrupted(message + "nothing is kept; with store='DIR' the same call goes on where it stood")
@@ -309,7 +309,7 @@ def _interrupted(loop: TrainingLoop, checkpoints: Checkpoints | None, start: int
 
 
 def strong(state: State) -> State:
-    """Copy a state without weak types, as if read from a file, so that the same program runs both."""
+    """Copy a state without weak types, as if read from a file, so that one program runs both."""
 
     def copy(leaf: Any) -> Any:
         return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else jax.device_put(np.asarray(leaf))

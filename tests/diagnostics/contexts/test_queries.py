@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_refused():
     item = jax.tree.map(lambda leaf: leaf[None], regression(1))
     with pytest.raises(InputError, match="at least four prompts"):
         queries_for(regression(2), task, count=item, **options)
-    with pytest.raises(InputError, match="context: expected a prompt of regression or of token ids"):
+    with pytest.raises(InputError, match="context: expected two regression prompts or two prompts of token ids"):
         join_prompt(TokenPrompt(tokens=jnp.arange(3)), regression(0))
 
 

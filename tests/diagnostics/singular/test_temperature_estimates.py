@@ -257,7 +257,7 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
     [
         ({"n": 1.0}, "n: expected a finite number > 1, got 1.0"),
         ({"n": "100"}, "n: expected a finite number > 1, got '100'"),
-        ({"key": 0}, "key: expected one random key of JAX, got 0; jax.random.key(0) makes one of a seed"),
+        ({"key": 0}, "key: expected one random key of JAX, got 0; jax.random.key(0) makes one from a seed"),
         (
             {"sampler": "hmc"},
             "sampler: expected 'auto', HMC(), MALA(), SGLD(), RMSpropSGLD(), SGNHT(), NUTS() or SMC(), got 'hmc'",

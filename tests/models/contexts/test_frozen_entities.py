@@ -178,7 +178,7 @@ def test_heads_that_are_no_frozen_softmax_are_refused():
         of(weighting="relu")
     with pytest.raises(InputError, match="rotary"):
         of(positions="rotary")
-    with pytest.raises(InputError, match="sees itself alone"):
+    with pytest.raises(InputError, match="sees no later tokens"):
         of(frozen=2, arrangement=Joined(answers="last", causal=False, query_is_key=True))
     with pytest.raises(InputError, match="query_is_key=True"):
         of(arrangement=Joined(answers="last", causal=True, query_is_key=False))

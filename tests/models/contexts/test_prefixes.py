@@ -109,7 +109,7 @@ def test_what_has_no_prefix_is_refused():
 
     with pytest.raises(InputError, match="context: expected at least 1 example, got 0"):
         Prefixed.from_context(built(Interleaved()), regression(1))
-    with pytest.raises(InputError, match="model: expected a causal one"):
+    with pytest.raises(InputError, match="model: expected a causal model"):
         Prefixed.from_context(built(joined("last", causal=False)), regression(3))
     with pytest.raises(InputError, match="prompt: expected at most 12 examples before the query, got 13"):
         eqx.filter_eval_shape(answers, Interleaved(), (), regression(4), regression(11))

@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_refused(fields, message):
 def test_a_prompt_with_other_places_is_refused(getkey):
     key = getkey()
     with pytest.raises(
-        InputError, match="prompt: expected tokens with 10 positions, got 7; build the network of its task"
+        InputError, match="prompt: expected tokens with 10 positions, got 7; build the network with from_task"
     ):
         eqx.filter_eval_shape(lambda: ItemLabelNetwork.from_task(TASK, key=key)(FIXED.sample(key=key)))
 

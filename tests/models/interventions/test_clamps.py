@@ -132,7 +132,9 @@ def test_what_cannot_be_clamped_or_grafted_is_refused():
     for clamped in (previous_token_clamped(one), copy_clamped(one)):
         with pytest.raises(InputError, match="model: expected"):
             eqx.filter_eval_shape(clamped, prompt)
-    with pytest.raises(InputError, match="edit: expected one that changes an activation of the model, got none"):
+    with pytest.raises(
+        InputError, match="edit: expected a change of an activation of the model, got an edit without effect"
+    ):
         eqx.filter_eval_shape(ablated(one, 2), prompt)
     with pytest.raises(InputError, match="parts: expected parts that model and donor have"):
         transplanted(NETWORK, one, lambda m: m.layers[1])

@@ -66,7 +66,7 @@ def test_an_edit_may_depend_on_the_prompt(model, getkey):
 def test_an_intervention_that_touches_nothing_is_refused(model, getkey):
     prompt = model.task.sample(key=getkey())
     there = ", ".join(model.trace(prompt).activations)
-    message = f"edit: expected one that changes an activation of the model, got none; there are: {there}"
+    message = f"edit: expected a change of an activation of the model, got an edit without effect; known: {there}"
     for idle in (edited(model, lambda name, value: value), edited_by(model, lambda prompt: lambda name, value: value)):
         for wrapped in (idle, edited(idle, lambda name, value: 2 * value)):
             with pytest.raises(InputError, match=re.escape(message)):
@@ -140,7 +140,7 @@ ABLATIONS = {
 @pytest.mark.parametrize("ablate", ABLATIONS)
 def test_heads_that_do_not_exist_are_refused_and_others_ablated(ablate, mode, network):
     run, change = MODES[mode], ABLATIONS[ablate]
-    message = rf"edit: expected (entries within shape \(4, 2, 2\) of {HEADS}|one that changes an activation)"
+    message = rf"edit: expected (entries within shape \(4, 2, 2\) of {HEADS}|a change of an activation)"
     with pytest.raises(InputError, match=message):  # an empty slice returns what came
         run(edited(network, on_heads(change(9))))
     wanted = network.trace(PROMPT, on_heads(lambda v: v * np.array([0.0, 1.0], v.dtype)[None, :, None])).prediction
@@ -182,7 +182,7 @@ def test_what_an_edit_keeps_on_its_way_is_of_the_prompt(network):
 
 def test_only_a_model_is_edited_and_only_by_a_function(model):
     for make in (edited, edited_by):
-        with pytest.raises(InputError, match=r"^model: expected one with named activations, .*, got 'Ridge'$"):
+        with pytest.raises(InputError, match=r"^model: expected a model with named activations .*, got 'Ridge'$"):
             inspect.unwrap(make)(Ridge(1.0), scaled("weights", 2.0))
         with pytest.raises(InputError, match=r"^edit: expected a function of .*, got 'dict'$"):
             inspect.unwrap(make)(model, {"weights": 2.0})

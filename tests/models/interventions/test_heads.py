@@ -181,7 +181,7 @@ def test_other_heads_compile_nothing_again():
         (lambda: ablated(MODEL, heads=(0, 1)), r"heads: expected pairs \(block, head\)"),
         (lambda: ablated(MODEL, heads=[(0, True)]), r"heads: expected pairs \(block, head\)"),
         (lambda: ablated(MODEL, heads=np.zeros((4, 3))), r"heads: expected weights of shape \(3, 4\)"),
-        (lambda: ablated(MODEL, heads=np.full((3, 4), 2.0)), r"heads: expected weights from 0, kept, to 1, replaced"),
+        (lambda: ablated(MODEL, heads=np.full((3, 4), 2.0)), r"heads: expected weights from 0 .kept. to 1 .replaced."),
         (lambda: ablated(MODEL), r"layer: expected 1 or 2, got None; or heads="),
         (lambda: ablated(MODEL, 1, heads=[(0, 0)]), r"layer: expected 1 or 2, got 1; or heads=.* without a layer"),
         (

@@ -82,7 +82,7 @@ def test_its_activations_are_named_and_matter():
 
 
 def test_where_examples_see_earlier_ones_only_it_is_refused():
-    with pytest.raises(InputError, match="form: expected 'tokens' where examples see earlier ones only, got 'gram'"):
+    with pytest.raises(InputError, match="form: expected 'tokens' if examples see only earlier examples, got 'gram'"):
         both(2, causal=True)
     with pytest.raises(InputError, match="unknown form 'gramm'; did you mean 'gram'"):
         dataclasses.replace(both(1)[0], form="gramm")

@@ -121,12 +121,12 @@ def test_inputs_in_the_values_make_the_terms_that_are_written_down(prompt):
 
 def test_what_has_no_gamma_says_so():
     with pytest.raises(
-        InputError, match=r"p: expected a last row \(0, v22\), got '\|v21\| up to .*terms that no Γ has"
+        InputError, match=r"p: expected a last row \(0, v22\), got '\|v21\| up to .*terms that Γ cannot express"
     ):
         drawn().gamma()
     with pytest.raises(InputError, match="layers: expected 1 layer, to be reduced to a matrix, got 2"):
         drawn(layers=2).gamma()
-    with pytest.raises(InputError, match="normalised: expected True, as the features of the reduced model are"):
+    with pytest.raises(InputError, match="normalised: expected True, as in the features of the reduced model"):
         drawn(normalised=False).gamma()
 
 

@@ -90,7 +90,7 @@ def test_other_conventions_cannot_be_written_in_the_layout(getkey):
     with pytest.raises(InputError, match="model: expected sign=-1, query_is_key=False, causal=False, normalised=True"):
         to_ahn(lu)
     ahn = LinearAttention.ahn(dim=DIM, layers=1, std=0.1, key=getkey())
-    with pytest.raises(InputError, match=r"normalised=False, got .*; with contexts of one length, divide P by it"):
+    with pytest.raises(InputError, match=r"normalised=False, got .*; if all contexts have one length, divide P by it"):
         to_von_oswald(ahn)
     with pytest.raises(InputError, match="weights: expected P and Q of one shape"):
         from_ahn(AhnWeights(ahn.p, ahn.q[:, :2]))

@@ -110,14 +110,14 @@ def test_a_shorter_prompt_gets_the_first_places(getkey):
 
 
 def test_bad_fields_are_refused(getkey):
-    with pytest.raises(InputError, match="causal: expected True where every position is answered, got False; or answ"):
+    with pytest.raises(InputError, match="causal: expected True if every position is answered, got False; or answ"):
         Joined(answers="every", causal=False, query_is_key=True)
     with pytest.raises(InputError, match="unknown answers 'lst'; did you mean 'last'"):
         Joined(answers="lst", causal=False, query_is_key=True)
     with pytest.raises(InputError, match="unknown positions 'absolute'; known: learned, none, one_hot, rotary"):
         Embedding(EVERY, dim=2, width=4, positions="absolute", key=getkey())
     with pytest.raises(
-        InputError, match="length: expected the longest context, which learned positions need, got None"
+        InputError, match="length: expected the length of the longest context, for learned positions, got None"
     ):
         Embedding(EVERY, dim=2, width=4, positions="learned", key=getkey())
     short = Embedding(EVERY, dim=2, width=4, positions="learned", length=1, key=getkey())

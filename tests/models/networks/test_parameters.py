@@ -35,5 +35,5 @@ def test_the_largest_width_that_fits(parameters):
 
 
 def test_too_few_parameters_are_refused():
-    with pytest.raises(InputError, match="parameters: expected at least 6, those of width 1, got 5"):
+    with pytest.raises(InputError, match="parameters: expected at least 6, the number at width 1, got 5"):
         width_for(perceptron, 5)

@@ -320,7 +320,7 @@ def test_published_configurations(prompt):
         ({"layers": 0}, "layers: expected an integer of at least 1, got 0"),
         ({"heads": 3}, "heads: expected a divisor of the width 8, got 3"),
         ({"heads": 4, "kv_heads": 3}, "kv_heads: expected a divisor of the 4 heads, got 3"),
-        ({"gated": True, "mlp": (5, 4)}, r"mlp: expected one hidden layer, \(width,\), which has a gate, got \(5, 4\)"),
+        ({"gated": True, "mlp": (5, 4)}, r"mlp: expected one hidden layer with a gate, \(width,\), got \(5, 4\)"),
         ({"bias": "kv"}, "bias: expected True or False, got 'kv'"),
         ({"nonlinearity": "gelo"}, "unknown activation 'gelo'"),
     ],
@@ -372,7 +372,7 @@ def test_a_tied_transformer_is_prefixed_and_read_by_the_lens_as_it_is():
 
 
 def test_what_cannot_be_tied_is_refused():
-    with pytest.raises(InputError, match="width: expected a width of the table that is tied, got None"):
+    with pytest.raises(InputError, match="width: expected a width for the tied table, got None"):
         of_ids(True, width=None, block=BlockOptions(heads=1, mlp=None, norm="none"))
 
 
@@ -423,5 +423,5 @@ def test_logits_of_ids():
         model.logits([0, 7])
     with pytest.raises(InputError, match="ids: expected a sequence of token ids, got 'float64 of shape"):
         model.logits([0.5])
-    with pytest.raises(InputError, match="model: expected one of token ids"):
+    with pytest.raises(InputError, match="model: expected a model of token ids"):
         small().logits([0])

@@ -36,7 +36,7 @@ def test_of_glassllm(tmp_path):
 
 def test_what_is_none(tmp_path):
     folder = files.write_folder(tmp_path / "model", files.TIED)
-    with pytest.raises(InputError, match=r"path: expected a tokenizer.json beside the model"):
+    with pytest.raises(InputError, match=r"path: expected a tokenizer.json next to the model"):
         pretrained.tokenizer(folder)
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"tokenizer.json: expected a sound file"):
@@ -92,7 +92,7 @@ def test_a_token_that_is_added_and_not_there_is_refused(flag, index, tmp_path):
 
 def test_a_key_of_the_tokenizer_that_nobody_knows_is_refused(tmp_path):
     name = "".join(np.random.default_rng().choice(list("abcdefghij"), 8))
-    with pytest.raises(InputError, match=f"tokenizer.ggml.{name}: expected no key that is not understood, got 3"):
+    with pytest.raises(InputError, match=f"tokenizer.ggml.{name}: expected only known keys, got 3"):
         pretrained.tokenizer(of_gguf(tmp_path, **{name: 3}))
     with pytest.raises(InputError, match=r"tokenizer.ggml.add_bos_token: expected True or False, got 1"):
         pretrained.tokenizer(of_gguf(tmp_path, add_bos_token=1))
@@ -113,7 +113,7 @@ def test_a_gguf_file_comes_before_a_tokenizer_of_other_ids(tmp_path):
 
 def test_a_kind_that_is_not_known_takes_the_tokenizer_beside_it_if_its_ids_are_the_files(tmp_path):
     file = of_gguf(tmp_path, kind="llama", add_bos_token=True, bos_token_id=2)
-    with pytest.raises(InputError, match=r"put the model's tokenizer.json beside it"):
+    with pytest.raises(InputError, match=r"put the model's tokenizer.json next to it"):
         pretrained.tokenizer(file)
     # A special token may be spelled otherwise, and the rest of the file stays: of three tokens here, one is added.
     added = {"id": 5, "content": "<x>", "special": True, "single_word": False, "lstrip": False, "rstrip": False}

@@ -193,7 +193,7 @@ def test_other_inputs_dimensions_and_ratios_are_refused_in_one_line(task):
     uniform = LinearRegression(DIM, 4, UniformInputs(1.0), GaussianWeights(1.0), 0.1)
     with pytest.raises(InputError, match=r"^inputs: expected GaussianInputs"):
         reduced.fit(uniform, prompts=20, ridge=0.0, key=KEY)
-    with pytest.raises(InputError, match=r"^samples: expected token dimension 4, as of the task, got 6$"):
+    with pytest.raises(InputError, match=r"^samples: expected the token dimension 4 of the task, got 6$"):
         reduced.fit_features(make_task(4), reduced.sample(task, prompts=9, key=KEY), ridge=0.0)
     with pytest.raises(InputError, match=r"unknown unit 'd2'; did you mean 'd\^2'\?"):
         reduced.prompts_at(1.0, 20, per="d2")

@@ -1,1 +1,1 @@
-"""Contexts as changes of weights: models where the change is known, and the exact pieces of a transformer."""
+"""Contexts as changes of weights: models with a known change, and the exact parts of a transformer."""

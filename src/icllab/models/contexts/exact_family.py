@@ -1,4 +1,4 @@
-r"""Models whose answer to a context is, exactly, the answer of the same model with other weights.
+r"""Models whose answer to a context equals the answer of the same model with other weights.
 
 A context c maps the weights w to :math:`f_c(w)` where the model with the context answers every query as the model of
 weights :math:`f_c(w)` does without one,
@@ -29,15 +29,15 @@ from icllab.models.networks.dense import require_spread
 
 
 class ExactFamily(AbstractModel):
-    """A model of regression prompts with its map :math:`f_c` in closed form."""
+    """A model of regression prompts whose map :math:`f_c` has a closed form."""
 
     @abc.abstractmethod
     def mapped(self, prompt: RegressionPrompt) -> "ExactFamily":
-        """:math:`f_c(w)`: the model of the weights that the examples before the last query amount to."""
+        """:math:`f_c(w)`: the model with the weights to which the examples before the last query are equivalent."""
 
 
 class FastWeights(ExactFamily):
-    r"""Linear attention of rank at most k with a direct term: slow weights b and fast weights that a context writes.
+    r"""Linear attention of rank at most k with a direct term: slow weights b, and fast weights written by a context.
 
     .. math:: \hat y = x \cdot (b + B A h_c), \qquad
               h_c = \sum_{i \in c} y_i x_i \;\text{ or }\; \frac1n \sum_{i \in c} y_i x_i
@@ -65,7 +65,7 @@ class FastWeights(ExactFamily):
 
     @classmethod
     def init(cls, *, dim: int, hidden: int, std: float, normalised: bool, key: PRNGKeyArray) -> "FastWeights":
-        """All weights normal with standard deviation ``std``."""
+        """Draw all weights from a normal distribution with standard deviation ``std``."""
         require_integer("dim", dim)
         require_integer("hidden", hidden)
         require_spread("std", std, default=False)
@@ -77,7 +77,7 @@ class FastWeights(ExactFamily):
         return cls(down, up, std * jax.random.normal(of_slow, (dim,)), normalised=normalised)
 
     def context(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
-        """:math:`h_c` of the examples before every position."""
+        """:math:`h_c` for the examples before every position."""
         return _before(prompt.y[:, None] * prompt.x, normalised=self.normalised)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
@@ -89,12 +89,12 @@ class FastWeights(ExactFamily):
         return Trace(record("prediction", jnp.sum(prompt.x * weights, axis=1)), record.activations)
 
     def mapped(self, prompt: RegressionPrompt) -> "FastWeights":
-        """:math:`(A, B, b + B A h_c)`, c being the examples before the last query."""
+        """:math:`(A, B, b + B A h_c)`, where c is the examples before the last query."""
         fast = self.up @ (self.down @ self.context(prompt)[-1])
         return eqx.tree_at(lambda model: model.slow, self, self.slow + fast)
 
     def jacobian(self, prompt: RegressionPrompt) -> Float[Array, "dim parameter"]:
-        r"""The derivative of the direct term of :math:`f_c` with respect to A, B (by rows) and b, in this order.
+        r"""The derivative of the direct term of :math:`f_c` in A, B (by rows) and b, in this order.
 
         .. math:: \frac{\partial (b + B A h)}{\partial (A, B, b)}
                   = \big[\, B \otimes h^\top,\;\; I \otimes (A h)^\top,\;\; I \,\big]
@@ -109,7 +109,7 @@ class FastWeights(ExactFamily):
 
 
 class GradientStep(ExactFamily):
-    r"""Regression with weights that are one gradient step on the context away from its own.
+    r"""Regression with weights that take one gradient step on the context.
 
     .. math:: \hat y = x \cdot \Big( w_0 + \frac{\eta}{n} \sum_{i \in c} (y_i - w_0 \cdot x_i)\, x_i \Big)
 
@@ -144,12 +144,12 @@ class GradientStep(ExactFamily):
         return Trace(record("prediction", jnp.sum(prompt.x * weights, axis=1)), record.activations)
 
     def mapped(self, prompt: RegressionPrompt) -> "GradientStep":
-        """The model that starts where the step on the examples before the last query ends."""
+        """The model whose start is the result of the step on the examples before the last query."""
         return eqx.tree_at(lambda model: model.start, self, self.trace(prompt).activations["weights"][-1])
 
 
 def _before(terms: Float[Array, "position dim"], *, normalised: bool) -> Float[Array, "position dim"]:
-    """Sum, or mean, of the rows before each row."""
+    """Sum or mean of the rows before each row."""
     sums = jnp.cumsum(jnp.concatenate([jnp.zeros_like(terms[:1]), terms[:-1]]), axis=0)
     count = jnp.maximum(jnp.arange(len(terms)), 1).astype(terms.dtype)
     return sums / count[:, None] if normalised else sums

@@ -1,4 +1,4 @@
-r"""A head of attention in which the entities of a context are frozen, and three ways to do without them.
+r"""An attention head whose context entities are frozen, and three reductions that remove them.
 
 .. math:: E' = E + V\, \mathrm{softmax}(K^\top Q), \qquad
           \Delta e_i = \sum_t p_{it} v_t, \qquad p_{it} \propto e^{s_{it}}, \quad s_{it} = q_i \cdot k_t
@@ -34,7 +34,7 @@ from icllab.models.networks.transformer import Transformer
 
 
 class Reduction(eqx.Module):
-    """Attention over the unfrozen entities that stands for attention over all.
+    """Attention over the unfrozen entities that replaces attention over all entities.
 
     Attributes:
         scores: Scores of the unfrozen entities; minus infinity for those that a query does not see.
@@ -53,7 +53,7 @@ class Reduction(eqx.Module):
 
 
 class Winners(Reduction):
-    """The reduction to winners, and what it rests on.
+    """The reduction to winners, with the winners and the variation in its bound.
 
     Attributes:
         winners: The entity with the largest score of each group; those of the context come first.
@@ -65,7 +65,7 @@ class Winners(Reduction):
 
 
 class FrozenEntities(eqx.Module):
-    """Scores and values of one head; the first ``frozen`` tokens are those of the context.
+    """Scores and values of one head; the first ``frozen`` tokens are the context.
 
     Attributes:
         entities: What enters the attention, unfrozen tokens only: keys are linear in it.
@@ -93,7 +93,7 @@ class FrozenEntities(eqx.Module):
 
     @classmethod
     def heads(cls, model: Transformer, prompt: Any, *, frozen: int, layer: int) -> tuple["FrozenEntities", ...]:
-        """The heads of a layer of a transformer on a prompt, of whose tokens the first ``frozen`` are the context.
+        """The heads of a transformer's layer on a prompt; the first ``frozen`` tokens of the prompt are the context.
 
         Queries are those of unfrozen tokens that see the whole context; in the last layer, of those that are read.
 
@@ -107,10 +107,15 @@ class FrozenEntities(eqx.Module):
         if attention.weighting != SOFTMAX or attention.similarity is not None or attention.normalisation != "none":
             raise expected("model", "softmax attention of products, without another normalisation", attention.weighting)
         if attention.rotary:
-            raise expected("positions", "a code that is added to the token", "rotary", "rotated keys are not one map")
+            raise expected(
+                "positions",
+                "a code that is added to the token",
+                "rotary",
+                "the map to rotated keys depends on the position",
+            )
         layout = model.embedding.arrangement.layout(prompt.positions)
         if layout.visible[:frozen, frozen:].any():
-            raise expected("model", "a context that sees itself alone", "one that sees later tokens", "causal=True")
+            raise expected("model", "a context that sees no later tokens", "a context that sees them", "causal=True")
         activations, name = model.trace(prompt).activations, f"block{layer}.attention"
         stream = activations[f"block{layer - 1}" if layer else "embedding"]
         stream = block.norms[0](stream) if block.norm == "pre" else stream
@@ -121,7 +126,9 @@ class FrozenEntities(eqx.Module):
         visible = layout.visible[rows[is_query], : layout.keys]
         if not visible[:, frozen:].any(axis=1).all():
             hint = "query_is_key=True"
-            raise expected("model", "queries that each see an unfrozen token", "one that sees none", hint)
+            raise expected(
+                "model", "queries that each see an unfrozen token", "a query that sees only frozen tokens", hint
+            )
         return tuple(
             cls(
                 entities=stream[frozen : layout.keys],
@@ -136,7 +143,7 @@ class FrozenEntities(eqx.Module):
 
     @property
     def scores(self) -> Float[Array, "query token"]:
-        """Products of queries and keys; minus infinity where a query does not see the token."""
+        """Products of queries and keys; minus infinity if a query does not see the token."""
         return jnp.where(self.visible, self.queries @ self.keys.T, -jnp.inf)
 
     @property
@@ -146,29 +153,29 @@ class FrozenEntities(eqx.Module):
 
     @property
     def updates(self) -> Float[Array, "query width"]:
-        """Sums that every query collects from all tokens."""
+        """The weighted sum over all tokens for each query."""
         return self.pattern @ self.values
 
     @property
     def mass(self) -> Float[Array, " query"]:
-        """:math:`p_F`: attention on frozen entities."""
+        """:math:`p_F`, the attention on frozen entities."""
         return jnp.sum(self.pattern[:, : self.frozen], axis=1)
 
     def without(self) -> Reduction:
-        """Reduction 1, whose bound is its error."""
+        """Reduction 1, which drops the frozen entities; its bound is its error."""
         scores, mass = self.scores[:, self.frozen :], self.mass
         updates = jax.nn.softmax(scores, axis=1) @ self.values[self.frozen :]
         of_frozen = jax.nn.softmax(self.scores[:, : self.frozen], axis=1) @ self.values[: self.frozen]
         return Reduction(scores, updates, mass * jnp.linalg.norm(of_frozen - updates, axis=1))
 
     def nearest(self) -> Int[Array, "query frozen"]:
-        """a(t): the unfrozen entity that the query sees whose value is nearest to that of the frozen one."""
+        """a(t): the visible unfrozen entity whose value is nearest to the frozen entity's."""
         distance = _distances(self.values[: self.frozen], self.values[self.frozen :])
         visible = self.visible[:, None, self.frozen :]
         return jnp.argmin(jnp.where(visible, distance[None], jnp.inf), axis=2)
 
     def shared(self, groups: Int[Array, "query frozen"] | None = None) -> Reduction:
-        """Reduction 2. ``groups``: a(t) for each query, from 0; None: :meth:`nearest`."""
+        """Reduction 2, which shares values. ``groups``: a(t) for each query, from 0; None: :meth:`nearest`."""
         groups = self.nearest() if groups is None else groups
         scores = jax.nn.logsumexp(self._grouped(groups), axis=1)
         values = self.values[self.frozen :]
@@ -177,7 +184,7 @@ class FrozenEntities(eqx.Module):
         return Reduction(scores, jax.nn.softmax(scores, axis=1) @ values, bound)
 
     def winners(self, groups: Int[Array, "query frozen"] | None = None) -> Winners:
-        """Reduction 3, with groups as for :meth:`shared`; its bound has the error of sharing values in it."""
+        """Reduction 3, with groups as in :meth:`shared`; its bound includes the error of sharing values."""
         groups = self.nearest() if groups is None else groups
         members, reduction = self._grouped(groups), self.shared(groups)
         best, first = jnp.max(members, axis=1), jnp.argmax(members, axis=1)
@@ -197,7 +204,7 @@ class FrozenEntities(eqx.Module):
         )
 
     def _grouped(self, groups: Array) -> Array:
-        """Scores of the members of every group, [query, frozen + 1, unfrozen]; the last row is the unfrozen's own."""
+        """Scores of the members of each group, [query, frozen + 1, unfrozen]; the last row is the unfrozen entity."""
         scores = self.scores
         member = groups[:, :, None] == jnp.arange(len(self.keys) - self.frozen)[None, None]
         of_frozen = jnp.where(member, scores[:, : self.frozen, None], -jnp.inf)
@@ -205,7 +212,7 @@ class FrozenEntities(eqx.Module):
 
 
 def singular_values_within(rows: Float[Array, "row dim"], span: Float[Array, "other dim"]) -> Float[Array, " value"]:
-    """Singular values of the rows projected on the span of others: how many directions of them are felt there.
+    """Singular values of rows projected on a span: the number of their directions that the span contains.
 
     Queries feel of a context's keys what lies in the span of the queries; values that lie in the span of the unfrozen
     ones can be had from these. The sum of squares, over that of all of ``rows``, is the fraction within the span.

@@ -1,4 +1,4 @@
-r"""The weights with which a transformer answers one prompt as it answers another: a patch of rank one in each block.
+r"""Patches: weight changes of rank one per block after which a transformer answers one prompt as another.
 
 Let a block's dense layers read a(C) after a context C and a(C') after another, at one token, with the skip connections
 u(C) and u(C'). With the change
@@ -37,13 +37,13 @@ from icllab.models.networks.embedding import Layout
 from icllab.models.networks.transformer import Block, Transformer
 
 Fit = Callable[[Array, Array, bool], WeightChange]
-"""The change of a layer from what it reads [row inner], what its output gains [row outer], and if it has a bias."""
+"""Fit of a layer's change from its inputs [row inner], the gain of its output [row outer], and a flag for its bias."""
 
 
 def rank_one(
     weight: Float[Array, "inner outer"], target: Float[Array, " inner"], source: Float[Array, " inner"]
 ) -> Float[Array, "inner outer"]:
-    r"""The least change of the weights with which a layer makes of ``source`` what it makes of ``target``.
+    r"""The least change of the weights with which a layer's output for ``source`` becomes its output for ``target``.
 
     .. math:: \Delta W = \frac{g\,[(t - g) W]}{|g|^2}, \qquad g (W + \Delta W) = t W
 
@@ -55,7 +55,7 @@ def rank_one(
 
 
 def _least(source: Array, change: Array) -> Array:
-    """The least change of weights whose output for ``source`` changes so."""
+    """The least change of weights that adds ``change`` to the output for ``source``."""
     return jnp.outer(source / jnp.sum(source**2), change)
 
 
@@ -76,7 +76,7 @@ class Patch(eqx.Module):
     _repr_html_ = fields_html
 
     def applied(self, model: Transformer) -> Transformer:
-        """The transformer with these weights."""
+        """The transformer with the patched weights."""
         gates = self.gates or (None,) * len(self.first)
         changes = zip(model.blocks, self.first, gates, self.last, strict=True)
         blocks = tuple(_finished(_begun(block, first, gate), last) for block, first, gate, last in changes)
@@ -84,7 +84,7 @@ class Patch(eqx.Module):
 
 
 def rank_one_patch(model: Transformer, prompt: Any, bare_prompt: Any) -> Patch:
-    """The patch with which the model's last answer to ``bare_prompt`` is its last answer to ``prompt``.
+    """The patch that turns the model's last answer to ``bare_prompt`` into its last answer to ``prompt``.
 
     Norms stay as they are: what is patched is the layer that reads their output, whatever ``norm`` is.
 
@@ -107,7 +107,7 @@ def rank_one_patch(model: Transformer, prompt: Any, bare_prompt: Any) -> Patch:
 
 
 def best_patch(model: Transformer, prompts: Any, bare_prompts: Any, *, affine: bool) -> Patch:
-    """The patch that does not depend on the query, block by block: a regression over all queries given.
+    """The best patch that does not depend on the query: a regression over all given queries, block by block.
 
     In every block the changes of what the first dense layer and the gate give are fitted by least squares. The last
     bias changes by the mean change of the stream; without one, the last weights are fitted to it. What is left in one
@@ -132,7 +132,7 @@ def best_patch(model: Transformer, prompts: Any, bare_prompts: Any, *, affine: b
 def patch_errors(
     model: Transformer, patch: Patch, prompts: Any, bare_prompts: Any
 ) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
-    """Distances of the last answers to ``bare_prompts`` from those to ``prompts``: with the patch, and without.
+    """Distances of the last answers to ``bare_prompts`` from the answers to ``prompts``, with and without the patch.
 
     At the query of a rank-one patch the first is zero. At other queries of the same context it says how much of the
     context the patch holds: all, if zero; nothing, if it is no smaller than the second.
@@ -150,7 +150,7 @@ def patch_errors(
 
 
 def block_inputs(model: Transformer, prompts: Any) -> list[tuple[Float[Array, "prompt width"], ...]]:
-    """Inputs of the dense layers of each block, and the stream beside them, at the last token of stacked prompts."""
+    """Inputs of each block's dense layers and the stream to which they add, at the last token of stacked prompts."""
     streams, layout = _embedded(model, prompts)
     inputs = []
     for block in model.blocks:
@@ -173,7 +173,7 @@ def _embedded(model: Transformer, prompts: Any) -> tuple[Float[Array, "prompt to
 
 
 def _through(block: Block, streams: Array, layout: Layout) -> tuple[Array, Array, Array]:
-    """What the dense layers of a block read at the last token, the stream beside them, and the streams after it."""
+    """Inputs of a block's dense layers and the stream to which they add, at the last token; streams after the block."""
 
     def through(stream: Array) -> tuple[Array, Array, Array]:
         record = Recorder()
@@ -189,7 +189,7 @@ def _through(block: Block, streams: Array, layout: Layout) -> tuple[Array, Array
 
 
 def _patched_in_turn(model: Transformer, prompts: Any, bare_prompts: Any, fit: Fit) -> Patch:
-    """The first block, then the second as it is with the first one patched, and so on."""
+    """Patch the first block, then the second given the patched first, and so on."""
     (with_context, layout), (bare, bare_layout) = (_embedded(model, batch) for batch in (prompts, bare_prompts))
     first, last, gates = [], [], []
     for block in model.blocks:
@@ -211,7 +211,7 @@ def _patched_in_turn(model: Transformer, prompts: Any, bare_prompts: Any, fit: F
 
 
 def _last_reads(mlp: Perceptron | GatedPerceptron, reads: Array) -> Array:
-    """What the last dense layer reads: the last hidden layer, or the inputs where there is none."""
+    """Inputs of the last dense layer: the last hidden layer, or the block's inputs if there is none."""
     hidden = [reads]
 
     def record(_: str, value: Array) -> Array:
@@ -229,7 +229,7 @@ def _require_dense(block: Block) -> Perceptron | GatedPerceptron:
 
 
 def _begun(block: Block, first: WeightChange, gate: WeightChange | None = None) -> Block:
-    """The block with the first layer and the gate patched."""
+    """The block with a patched first layer and gate."""
     block = eqx.tree_at(lambda of: of.mlp.layers[0], block, replace_fn=lambda layer: _added(layer, first))
     if gate is None:
         return block
@@ -245,6 +245,6 @@ def _added(layer: Dense, change: WeightChange) -> Dense:
 
 
 def _finished(block: Block, last: Array) -> Block:
-    """The block with the last layer patched."""
+    """The block with a patched last layer."""
     name = "bias" if last.ndim == 1 else "weight"
     return eqx.tree_at(lambda of: getattr(of.mlp.layers[-1], name), block, replace_fn=lambda value: value + last)

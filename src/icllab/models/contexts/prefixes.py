@@ -1,4 +1,4 @@
-r"""A context as additional weights of every layer: the keys and values that it would have.
+r"""A context as additional weights of every layer: the keys and values of its tokens.
 
 .. math:: \mathrm{Attention}_l(q_i) = \mathrm{softmax}\big(q_i \cdot [K_l^c, K_l]\big)\,[V_l^c; V_l]
 
@@ -28,14 +28,19 @@ AnyPrompt = TypeVar("AnyPrompt", bound=Prompt)
 
 
 def after(context: AnyPrompt, prompt: AnyPrompt) -> AnyPrompt:
-    """The prompt with the complete examples of another before its own; of token ids, all before the last query.
+    """Put the complete examples of a context before a prompt; for token ids, all ids before the last query.
 
     Raises:
         InputError: They are no two prompts of regression, or of token ids.
     """
     mask = getattr(prompt, "mask", None)
     if getattr(context, "mask", None) is not None:
-        raise expected("context", "a prompt without a mask: what follows has a place", "one with a mask", "cut it")
+        raise expected(
+            "context",
+            "a prompt without a mask, so that later tokens have fixed positions",
+            "a prompt with a mask",
+            "remove its padding",
+        )
     if mask is not None:
         mask = jnp.concatenate([jnp.ones(context.length, bool), mask])
     if isinstance(context, RegressionPrompt) and isinstance(prompt, RegressionPrompt):
@@ -44,12 +49,12 @@ def after(context: AnyPrompt, prompt: AnyPrompt) -> AnyPrompt:
     if isinstance(context, TokenPrompt) and isinstance(prompt, TokenPrompt):
         tokens = jnp.concatenate([context.tokens[: context.length], prompt.tokens])
         return TokenPrompt(tokens=tokens, mask=mask)  # pyright: ignore[reportReturnType]
-    came = f"{type(context).__name__} and {type(prompt).__name__}"
-    raise expected("context", "a prompt of regression or of token ids, and another of its kind", came)
+    kinds = f"{type(context).__name__} and {type(prompt).__name__}"
+    raise expected("context", "two regression prompts or two prompts of token ids", kinds)
 
 
 def context_tokens(model: Transformer, context: Prompt) -> int:
-    """Number of tokens that the examples of a context are for the model."""
+    """Number of tokens that the model uses for the examples of a context."""
     return (2 if isinstance(model.embedding.arrangement, Interleaved) else 1) * context.length
 
 
@@ -78,7 +83,7 @@ class Prefixed(AbstractModel):
 
     @classmethod
     def from_context(cls, model: Transformer, context: Prompt) -> "Prefixed":
-        """The keys and values of a context's complete examples; its last query is left out.
+        """Take the keys and values of a context's complete examples, without its last query.
 
         Raises:
             InputError: The context is empty, or what becomes of its tokens depends on later ones.
@@ -87,12 +92,12 @@ class Prefixed(AbstractModel):
             raise expected("context", "at least 1 example", context.length)
         prefix = context_tokens(model, context)
         if np.triu(model.embedding.arrangement.layout(context.positions).visible, 1)[:prefix].any():
-            raise expected("model", "a causal one", "one whose tokens see later ones", "causal=True")
+            raise expected("model", "a causal model", "a model whose tokens see later tokens", "causal=True")
         keys, values = _held(model.trace(context), len(model.blocks), prefix)
         return cls(model, keys, values, context.length)
 
     def extended(self, context: Prompt) -> "Prefixed":
-        """With another context after this one: exactly the prefix of both."""
+        """Add another context after this one; the result is exactly the prefix of both."""
         prefix = len(self.keys[0]) + context_tokens(self.model, context)
         keys, values = _held(self.trace(context), len(self.keys), prefix)
         return Prefixed(self.model, keys, values, self.examples + context.length)
@@ -124,7 +129,7 @@ class Prefixed(AbstractModel):
         return Trace(record("prediction", model.answers(x)), record.activations)
 
     def _embedded(self, embedding: Embedding, prompt: Any) -> tuple[Array, Layout]:
-        """Tokens of the prompt at their positions after the context, and which keys they see: the prefix's first."""
+        """Tokens of the prompt at positions after the context, and the keys they see (the prefix's first)."""
         x, layout = embedding(after(_blank(prompt, self.examples), prompt))
         prefix, begin = len(self.keys[0]), layout.read.start or len(x)  # joined queries come after all examples
         queries = range(begin, len(x))
@@ -142,7 +147,7 @@ def _held(trace: Trace, layers: int, prefix: int) -> list[tuple[Array, ...]]:
 
 
 def _blank(prompt: Any, examples: int) -> Any:
-    """A context whose tokens hold nothing: only the positions after it matter."""
+    """A context of empty tokens, which only shifts the positions after it."""
     size = examples + (2 if isinstance(prompt, TokenPrompt) else 1)
     bare = prompt if getattr(prompt, "mask", None) is None else eqx.tree_at(lambda p: p.mask, prompt, None)
     return jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape[1:]), leaf.dtype), bare)

@@ -1,4 +1,4 @@
-r"""The exponential of a product as an average of products, so that a context becomes a finite sum.
+r"""The exponential of a product as an average of products, which turns a context into a finite sum.
 
 .. math:: e^{q \cdot k} = E_{w \sim N(0, I)}\big[ e^{w \cdot q - |q|^2/2}\, e^{w \cdot k - |k|^2/2} \big]
           \approx \phi(q) \cdot \phi(k), \qquad \phi_r(x) = \frac1{\sqrt m} e^{w_r \cdot x - |x|^2/2}
@@ -32,7 +32,7 @@ class PositiveFeatures(eqx.Module):
 
     @classmethod
     def init(cls, features: int, *, dim: int, key: PRNGKeyArray) -> "PositiveFeatures":
-        """Independent directions from N(0, I)."""
+        """Draw independent directions from N(0, I)."""
         require_integer("features", features)
         require_integer("dim", dim)
         require_key(key)
@@ -46,7 +46,7 @@ class PositiveFeatures(eqx.Module):
     def relative_variance(
         self, queries: Float[Array, "query dim"], keys: Float[Array, "key dim"]
     ) -> Float[Array, "query key"]:
-        r"""Variance of :math:`\phi(q) \cdot \phi(k)` over :math:`e^{2 q \cdot k}`.
+        r"""Variance of :math:`\phi(q) \cdot \phi(k)` divided by :math:`e^{2 q \cdot k}`.
 
         .. math:: \frac{e^{|q + k|^2} - 1}{m}
 
@@ -59,7 +59,7 @@ class PositiveFeatures(eqx.Module):
 
 
 class ContextSums(eqx.Module):
-    """A context of one head of attention as additional weights of a number that does not depend on its length.
+    """A context of one attention head as additional weights, whose number does not depend on the context's length.
 
     Attributes:
         features: The features of queries and keys.
@@ -80,7 +80,7 @@ class ContextSums(eqx.Module):
         return cls(features, key_features.T @ values, jnp.sum(key_features, axis=0))
 
     def extended(self, keys: Float[Array, "token dim"], values: Float[Array, "token width"]) -> "ContextSums":
-        """The sums of this context and, after it, another."""
+        """The sums of this context followed by another context."""
         extension = ContextSums.from_tokens(self.features, keys, values)
         return ContextSums(self.features, self.value_sum + extension.value_sum, self.normaliser + extension.normaliser)
 
@@ -91,7 +91,7 @@ class ContextSums(eqx.Module):
         values: Float[Array, "own width"],
         visible: Bool[Array, "query own"],
     ) -> Float[Array, "query width"]:
-        """Softmax attention over the context, by its sums, and over the tokens that follow it, exactly.
+        """Softmax attention over the context by its sums, and exactly over the tokens that follow it.
 
         Args:
             queries: Queries times the scale.

@@ -1,4 +1,4 @@
-r"""The best change of weights that does not depend on the query, and what it leaves.
+r"""The best change of weights that does not depend on the query, and its residual.
 
 A context changes what enters a dense layer. At one query a change of the layer's weights makes up for that exactly; at
 all queries it is a regression,
@@ -32,16 +32,16 @@ class WeightChange(eqx.Module):
 
     @property
     def singular_values(self) -> Float[Array, " rank"]:
-        r"""Singular values of :math:`\Delta W`, largest first: one, for a patch of rank one."""
+        r"""Singular values of :math:`\Delta W` in descending order; a patch of rank one has one."""
         return jnp.linalg.svd(self.weight, compute_uv=False)
 
     def residual(self, inputs: Float[Array, "row inner"], target: Float[Array, "row outer"]) -> Float[Array, ""]:
-        """Residual of the change ``target`` as a fraction of it: 0 for a perfect fit, 1 without a change."""
+        """Squared residual divided by the square of ``target``: 0 for a perfect fit, 1 without a change."""
         return jnp.sum((target - self(inputs)) ** 2) / jnp.sum(target**2)
 
 
 def best_change(inputs: Float[Array, "row inner"], target: Float[Array, "row outer"], *, affine: bool) -> WeightChange:
-    """The change of least squares over the rows, and of least norm among those.
+    """The least-squares change over the rows, with the least norm if there are several.
 
     Args:
         inputs: What enters the layer without the context, a row for every query.
@@ -56,7 +56,7 @@ def best_change(inputs: Float[Array, "row inner"], target: Float[Array, "row out
 
 
 class SplitDense(eqx.Module):
-    r"""A dense layer whose weights are split along directions of its inputs, :math:`x W + b = x W_\perp + (x B) C + b`.
+    r"""A dense layer with weights split along directions of its inputs, :math:`x W + b = x W_\perp + (x B) C + b`.
 
     The rows C are a subspace of few weights: a change of them is one of rank ``len(rows)`` at most, and acts on what
     inputs have along B.
@@ -75,7 +75,7 @@ class SplitDense(eqx.Module):
 
     @classmethod
     def from_dense(cls, layer: Dense, directions: Float[Array, "inner rank"]) -> "SplitDense":
-        """The same map as ``layer``, split along the span of some directions of its inputs."""
+        """Split ``layer`` along the span of some directions of its inputs, without changing its map."""
         basis = jnp.linalg.qr(directions)[0]
         rows = basis.T @ layer.weight
         return cls(layer.weight - basis @ rows, basis, rows, layer.bias)

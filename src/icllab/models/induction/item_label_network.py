@@ -1,4 +1,4 @@
-r"""Two layers of attention and a classifier, as the study of abrupt learning has them.
+r"""Two layers of attention and a classifier, as in the study of abrupt learning.
 
 .. math:: h_i = x_i + \sum_{j \le i} a_{ij}\, x_j W_V, \qquad
           a_{ij} = \operatorname{softmax}_{j \le i} \langle x_i W_Q,\, x_j W_K \rangle
@@ -31,7 +31,7 @@ FORMS = ("plain", "reassociated")
 
 
 class Head(eqx.Module):
-    """The weights of one head, which act on rows: ``x @ weight``."""
+    """The weights of one head, which multiply rows from the right: ``x @ weight``."""
 
     query: Float[Array, "width width"]
     key: Float[Array, "width width"]
@@ -39,7 +39,7 @@ class Head(eqx.Module):
 
 
 class ItemLabelNetwork(AbstractModel):
-    r"""The attention-only network that answers item-label prompts, read at its last token.
+    r"""The attention-only network that answers item-label prompts at its last token.
 
     Queries, keys and values are drawn from :math:`N(0, 1/D)` with D the dimension of a token's content; the classifier
     has its own distribution. With ``attention="linear"`` the pattern of a layer is its scores, divided by the number
@@ -143,7 +143,7 @@ class ItemLabelNetwork(AbstractModel):
         std: float | None = None,
         key: PRNGKeyArray,
     ) -> "ItemLabelNetwork":
-        """A network of the sizes of a task; the other arguments are those of the constructor."""
+        """Build a network of the sizes of a task; the other arguments are as for the constructor."""
         if not all(hasattr(task, name) for name in ("dim", "position_dim", "labels")):
             raise expected("task", "an item-label task", kind_of(task))
         sizes = {"dim": task.dim, "position_dim": task.position_dim, "labels": task.labels}
@@ -151,7 +151,7 @@ class ItemLabelNetwork(AbstractModel):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The last: the query after the whole context."""
+        """``"last"``: the query after the whole context."""
         return "last"
 
     def trace(self, prompt: ItemLabelPrompt, edit: Edit | None = None) -> Trace:
@@ -161,7 +161,7 @@ class ItemLabelNetwork(AbstractModel):
                 "prompt",
                 f"tokens with {self.position_dim} positions",
                 prompt.position_dim,
-                "build the network of its task",
+                "build the network with from_task",
             )
         record = Recorder(edit)
         original = prompt.tokens()
@@ -175,7 +175,7 @@ class ItemLabelNetwork(AbstractModel):
         return Trace(record("logits", self.classifier(last, record)), record.activations)
 
     def _plain(self, x: Float[Array, "token width"], record: Recorder) -> Float[Array, " width"]:
-        """The query token after all layers, every product taken as the formula has it."""
+        """The query token after all layers, with products in the order of the formula."""
         if len(self.layers) == 2:
             head = self.layers[0]
             scores = product(x, head.query) @ product(x, head.key).T
@@ -187,7 +187,7 @@ class ItemLabelNetwork(AbstractModel):
         return record(f"layer{number}", x[-1] + record(f"update{number}", update))
 
     def _reassociated(self, x: Float[Array, "token width"], tokens: PlacedRows, record: Recorder) -> Array:
-        """The same in another order: ``tokens`` are ``x``."""
+        """The query token after all layers, with products in a cheaper order; ``tokens`` are ``x``."""
         last, number, stream = x[-1:], len(self.layers), tokens
         if number == 2:
             head = self.layers[0]
@@ -210,7 +210,7 @@ class ItemLabelNetwork(AbstractModel):
         return record(f"layer{number}", last[0] + update)
 
     def _pattern(self, scores: Float[Array, "*row token"], number: int, record: Recorder) -> Float[Array, "*row token"]:
-        """Attention of every token to itself and those before it, or of the query alone, which sees all."""
+        """Attention of every token to itself and the tokens before it, or of the query alone, which sees all."""
         scores = record(f"scores{number}", scores)
         visible = np.ones(scores.shape, bool)
         visible = np.tril(visible) if scores.ndim == 2 else visible

@@ -1,4 +1,4 @@
-r"""An induction head reduced to three strengths: who comes before, what matches, and what is a label.
+r"""An induction head reduced to three strengths: for the preceding token, for the match, and for labels.
 
 .. math:: v_i = \sum_{j \le i} \operatorname{softmax}_{j \le i}\bigl(\beta_1 [j = i - 1]\bigr)\, x_j, \qquad
           w = \sum_j \operatorname{softmax}_j\bigl(\alpha \langle x_q, v_j \rangle
@@ -28,13 +28,13 @@ from icllab.models.networks.classifier import Classifier
 
 
 def _strength(name: str, value: Any) -> Array:
-    """A strength as an array; anything but a number raises."""
+    """A strength as an array; raise unless it is a number."""
     FINITE.require_scalar(name, value)
     return jnp.asarray(value, float)
 
 
 class Reader(eqx.Module):
-    r"""A classifier that is one strength: the logit of a label is :math:`\xi` times the attention to its tokens."""
+    r"""A classifier with one strength: the logit of a label is :math:`\xi` times the attention to its tokens."""
 
     xi: Float[Array, ""]
     labels: int = eqx.field(static=True)
@@ -90,13 +90,13 @@ class MinimalHead(AbstractModel):
         beta2: float | Array = 0.0,
         xi: float | Array = 0.0,
     ) -> "MinimalHead":
-        r"""With the logit :math:`\xi \sum_{j \text{ shows } l} a_j` for label l, a the attention of the query."""
+        r"""Use the logit :math:`\xi \sum_{j \text{ shows } l} a_j` for label l, where a is the query's attention."""
         require_integer("labels", labels)
         return cls(beta1, alpha, beta2, Reader(_strength("xi", xi), labels))
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The last: the query after the whole context."""
+        """``"last"``: the query after the whole context."""
         return "last"
 
     def trace(self, prompt: ItemLabelPrompt, edit: Edit | None = None) -> Trace:

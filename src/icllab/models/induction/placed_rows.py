@@ -1,4 +1,4 @@
-r"""Sums of tokens that are a place beside a content, without ever writing the positions down.
+r"""Sums of tokens that consist of a position and a content, computed without writing out the positions.
 
 A token is :math:`x_j = [e_{s+j};\, c_j]`, a unit vector of dimension P beside a content of dimension D. A row
 :math:`m = \sum_j a_j x_j` is known by its weights :math:`a` on the T tokens and by its content :math:`\sum_j a_j c_j`,
@@ -43,11 +43,11 @@ class PlacedRows(eqx.Module):
 
     @classmethod
     def all_content(cls, rows: Float[Array, "row width"]) -> "PlacedRows":
-        """Any rows, as content without positions."""
+        """Treat any rows as content without positions."""
         return cls(None, rows, jnp.zeros((), int), len(rows), 0)
 
     def mixed(self, weights: Float[Array, "more row"]) -> "PlacedRows":
-        """Sums of these rows."""
+        """Weighted sums of these rows, as rows."""
         inner = weights if self.weights is None else weights @ self.weights
         return PlacedRows(inner, weights @ self.content, self.shift, self.tokens, self.position_dim)
 
@@ -58,7 +58,7 @@ class PlacedRows(eqx.Module):
         return PlacedRows(self.weights[-1:], self.content[-1:], self.shift, self.tokens, self.position_dim)
 
     def summed(self, weights: Float[Array, "more row"]) -> Float[Array, "more width"]:
-        """Sums of these rows, written out."""
+        """Weighted sums of these rows, as an array."""
         return self.mixed(weights).written_out()
 
     def times(self, matrix: Float[Array, "width outer"]) -> Float[Array, "row outer"]:
@@ -72,7 +72,7 @@ class PlacedRows(eqx.Module):
         return products + (looked_up if self.weights is None else self.weights @ looked_up)
 
     def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector row"]:
-        """The inner products of some vectors with the rows."""
+        """The inner products of ``vectors`` with the rows."""
         products = vectors[:, self.position_dim :] @ self.content.T
         if not self.position_dim:
             return products
@@ -80,7 +80,7 @@ class PlacedRows(eqx.Module):
         return products + (looked_up if self.weights is None else looked_up @ self.weights.T)
 
     def written_out(self) -> Float[Array, "row width"]:
-        """The rows as they are."""
+        """The rows as an array."""
         if not self.position_dim:
             return self.content
         weights = jnp.eye(self.tokens, dtype=self.content.dtype) if self.weights is None else self.weights
@@ -97,7 +97,7 @@ class PlacedRows(eqx.Module):
 
 
 class Updated(eqx.Module):
-    """Tokens after a layer that was never applied to them one by one: their own content, and what they collected.
+    """Tokens after a layer, kept as the tokens before it and the sums that the layer adds.
 
     .. math:: h_j = x_j + m_j W
 
@@ -112,23 +112,23 @@ class Updated(eqx.Module):
     value: Float[Array, "width width"]
 
     def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector token"]:
-        """The inner products of some vectors with the tokens."""
+        """The inner products of ``vectors`` with the tokens."""
         return self.tokens.against(vectors) + self.sums.against(product(vectors, self.value.T))
 
     def summed(self, weights: Float[Array, "row token"]) -> Float[Array, "row width"]:
-        """Sums of the tokens."""
+        """Weighted sums of the tokens."""
         return self.tokens.summed(weights) + self.sums.mixed(weights).times(self.value)
 
 
 class WrittenOut(eqx.Module):
-    """Tokens as they are."""
+    """Tokens as an array."""
 
     rows: Float[Array, "token width"]
 
     def against(self, vectors: Float[Array, "vector width"]) -> Float[Array, "vector token"]:
-        """The inner products of some vectors with the tokens."""
+        """The inner products of ``vectors`` with the tokens."""
         return vectors @ self.rows.T
 
     def summed(self, weights: Float[Array, "row token"]) -> Float[Array, "row width"]:
-        """Sums of the tokens."""
+        """Weighted sums of the tokens."""
         return weights @ self.rows

@@ -29,7 +29,7 @@ FLOOR = 1e-6  # of the attention to a label that is not in the context: its loga
 
 
 def previous_token_clamped(model: AbstractModel, strength: float = 1.0) -> Edited:
-    r"""Every label token looks at the item before it with ``strength`` y, and evenly at all else it sees.
+    r"""Clamp each label token's attention: ``strength`` y on the item before it, the rest spread evenly.
 
     .. math:: a_{2k+1,\,j} = \begin{cases} y & j = 2k \\ (1 - y)/(2k + 1) & \text{else} \end{cases}
               \qquad k = 0, \dots, N - 1
@@ -42,7 +42,7 @@ def previous_token_clamped(model: AbstractModel, strength: float = 1.0) -> Edite
 
 
 def match_clamped(model: AbstractModel, strength: float = 1.0) -> EditedBy:
-    r"""The query looks at the label tokens that show the target with ``strength`` z, and evenly at all else.
+    r"""Clamp the query's attention: ``strength`` z on label tokens that show the target, the rest spread evenly.
 
     .. math:: a_j = \begin{cases} z/n & j \text{ shows the target} \\ (1 - z)/(T - n) & \text{else} \end{cases}
 
@@ -54,7 +54,7 @@ def match_clamped(model: AbstractModel, strength: float = 1.0) -> EditedBy:
 
 
 def copy_clamped(model: AbstractModel, strength: float | None = None) -> EditedBy:
-    r"""The classifier is replaced by a perfect read-out of the labels that the query looks at.
+    r"""Replace the classifier by a perfect readout of the labels to which the query attends.
 
     .. math:: f_l = \ln \max(s_l, 10^{-6}), \quad \text{or} \quad f_l = \xi\, s_l,
               \qquad s_l = \sum_{j \text{ shows } l} a_j
@@ -78,7 +78,7 @@ def ablated(
     outputs: Outputs | None = None,
     tokens: Bool[Array, " token"] | Callable[[Any], Array] | None = None,
 ) -> Edited | HeadsReplaced:
-    """The head of ``layer`` of an item-label network, or some ``heads`` of a transformer, add nothing to the stream.
+    """Set the output of one ``layer`` of an item-label network, or of ``heads`` of a transformer, to zero.
 
     Args:
         model: Item-label network or :class:`~icllab.models.networks.transformer.Transformer`.
@@ -100,7 +100,7 @@ def ablated(
 
 
 def transplanted(model: Tree, donor: Any, parts: Callable[[Any], Any]) -> Tree:
-    """``model`` with some parts of its weights taken from a donor, such as ``run.trajectory.at(step).member(0)``.
+    """``model`` with some parts of its weights from a donor, such as ``run.trajectory.at(step).member(0)``.
 
     Both are models, or stacked members of ensembles; ``parts`` is as ``where`` of ``equinox.tree_at``:
     ``lambda model: model.layers[0]``, or several of them in a tuple.
@@ -132,7 +132,7 @@ class _PreviousToken(eqx.Module):
         if name != "attention1":
             return value
         if value.ndim < 2:
-            raise expected("model", "two layers: a single one looks from the query alone", 1)
+            raise expected("model", "two layers, because a single layer attends from the query alone", 1)
         place = np.arange(value.shape[-1])
         uniform = (1 - self.strength) / np.maximum(place, 1)
         pattern = np.where(place[:, None] == place + 1, self.strength, uniform[:, None])
@@ -169,7 +169,7 @@ class _Copy(eqx.Module):
             if name != "logits":
                 return value
             if "attention2" not in attention:
-                raise expected("model", "one with attention2, that of the query in a second layer", "none")
+                raise expected("model", "a model with attention2, the query's attention in a second layer", "none")
             mass = label_mass(attention["attention2"], prompt, value.shape[-1])
             return (jnp.log(jnp.maximum(mass, FLOOR)) if self.strength is None else self.strength * mass)[None]
 

@@ -1,4 +1,4 @@
-"""Interventions wrap a model: whatever takes a model takes an edited one, and nothing else changes."""
+"""Interventions as wrappers: an edited model can be used wherever a model can."""
 
 import abc
 import functools
@@ -21,7 +21,7 @@ SELECTIONS = ("scatter", "select_n", "dynamic_update_slice", "iota")  # operatio
 
 
 class AbstractEdited(AbstractModel):
-    """A model under an intervention; answers and declares as the wrapped model does."""
+    """A model under an intervention, with the answers' properties of the wrapped model."""
 
     model: eqx.AbstractVar[AbstractModel]
 
@@ -34,7 +34,7 @@ class AbstractEdited(AbstractModel):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The value of the wrapped model."""
+        """The value of the wrapped model: "every" or "last"."""
         return self.model.positions
 
     @property
@@ -53,7 +53,7 @@ class AbstractEdited(AbstractModel):
         return self.model.batched
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
-        """The wrapped model's trace; this intervention comes first, then ``edit``.
+        """The wrapped model's trace under this intervention and then ``edit``.
 
         Raises:
             InputError: The intervention returns every activation as it came: there is none of the name it waits for.
@@ -71,25 +71,25 @@ class AbstractEdited(AbstractModel):
         if not changes:
             names = ", ".join(result.activations)
             raise InputError(
-                f"edit: expected one that changes an activation of the model, got none; there are: {names}"
+                f"edit: expected a change of an activation of the model, got an edit without effect; known: {names}"
             )
         return result
 
 
 class Edited(AbstractEdited):
-    """``model`` with ``edit`` applied to every named activation on its way."""
+    """``model`` with ``edit`` applied to every named activation."""
 
     model: AbstractModel
     edit: Edit
 
     def edit_of(self, prompt: Any) -> Edit:
-        """The intervention, which is the same for all prompts; one of entries that do not exist raises."""
+        """The intervention, which is the same for all prompts; it raises if it selects entries that do not exist."""
         del prompt
         return functools.partial(_replaced, self.edit)
 
 
 class EditedBy(AbstractEdited):
-    """``model`` under an edit that is made anew for every prompt: ``edit(prompt)`` is what is applied."""
+    """``model`` under ``edit(prompt)``, an edit that is made anew for every prompt."""
 
     model: AbstractModel
     edit: Callable[[Any], Edit]
@@ -100,7 +100,7 @@ class EditedBy(AbstractEdited):
 
 
 def edited(model: AbstractModel, edit: Edit) -> Edited:
-    """``model`` under ``edit(name, value) -> value``, which returns what it leaves alone as it came.
+    """``model`` under ``edit(name, value) -> value``, which returns other activations unchanged.
 
     An edit that leaves all activations alone is refused when the model runs, and so is one of entries that do not
     exist, such as a third head of two. To tell, it may be called on other numbers in the place of an activation.
@@ -110,13 +110,13 @@ def edited(model: AbstractModel, edit: Edit) -> Edited:
 
 
 def edited_by(model: AbstractModel, edit: Callable[[Any], Edit]) -> EditedBy:
-    """``model`` under ``edit(prompt)(name, value) -> value``: an intervention that depends on what is asked."""
+    """``model`` under ``edit(prompt)(name, value) -> value``, an intervention that depends on the prompt."""
     _require(model, edit, "a function of a prompt, which returns an edit")
     return EditedBy(model, edit)
 
 
 def _replaced(edit: Edit, name: str, value: Array) -> Array:
-    """What ``edit`` makes of an activation; raise if it selects entries that do not exist.
+    """Apply ``edit`` to an activation; raise if it selects entries that do not exist.
 
     JAX drops them in silence, as of ``value.at[9].set(0)`` where there are two heads. So an edit that changes nothing
     is tried on random numbers too, and afterwards called once more for what it may keep on its way.
@@ -124,17 +124,19 @@ def _replaced(edit: Edit, name: str, value: Array) -> Array:
     replacement = as_wide(name, value, edit(name, value))
     if replacement is value:
         return value
-    known = not isinstance(replacement, Tracer) and not isinstance(value, Tracer)
-    if known and not np.array_equal(np.asarray(replacement), np.asarray(value), equal_nan=True):
+    concrete = not isinstance(replacement, Tracer) and not isinstance(value, Tracer)
+    if concrete and not np.array_equal(np.asarray(replacement), np.asarray(value), equal_nan=True):
         return replacement
     if _selects_nothing(edit, name, value):
-        hint = "JAX leaves out indices that are too large; count heads, tokens and layers from 0"
-        raise expected("edit", f"entries within shape {value.shape} of {name}", "one that selects none of them", hint)
+        hint = "JAX ignores indices that are too large; count heads, tokens and layers from 0"
+        raise expected(
+            "edit", f"entries within shape {value.shape} of {name}", "an edit that selects none of them", hint
+        )
     return as_wide(name, value, edit(name, value))
 
 
 def _selects_nothing(edit: Edit, name: str, value: Array) -> bool:
-    """Whether an edit that chooses entries leaves all of some random numbers alone; scaling by 1 chooses none."""
+    """True if an edit that selects entries changes no entry of random numbers; scaling by 1 selects none."""
     jaxpr, shape = jax.make_jaxpr(lambda v: edit(name, v), return_shape=True)(value)
     if jaxpr.jaxpr.outvars[0] is jaxpr.jaxpr.invars[0]:
         return True
@@ -149,7 +151,7 @@ def _selects_nothing(edit: Edit, name: str, value: Array) -> bool:
 
 def _require(model: Any, edit: Any, requirement: str) -> None:
     if not callable(model) or not callable(getattr(model, "trace", None)):
-        came = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise expected("model", "one with named activations, which has a trace", came)
+        actual = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise expected("model", "a model with named activations and a method trace", actual)
     if not callable(edit):
         raise expected("edit", requirement, type(edit).__name__)

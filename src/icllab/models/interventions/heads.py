@@ -1,4 +1,4 @@
-r"""Interventions on the heads of a transformer: the output of a head is replaced for all that read it, or for some.
+r"""Interventions on the heads of a transformer: replace a head's output for all its readers, or for some of them.
 
 Head h of a block adds :math:`o_h W_O^{(h)}` to the residual stream. With a weight :math:`m_h` from 0 to 1 and another
 output :math:`r_h`, which is zero, a mean or that of another prompt, it adds instead
@@ -55,7 +55,7 @@ class HeadsReplaced(AbstractEdited):
 
 
 class PathPatched(AbstractEdited):
-    """``model`` in which some heads read changed outputs of others; see :func:`path_patched`."""
+    """``model`` in which some heads read changed outputs of other heads; see :func:`path_patched`."""
 
     model: AbstractModel
     senders: Float[Array, "block head"]
@@ -93,7 +93,7 @@ def path_patched(
     through: Sequence[str] = INPUTS,
     outputs: Outputs | None = None,
 ) -> PathPatched:
-    r"""``model`` in which the ``receivers`` read other outputs of the ``senders``, and nothing else does.
+    r"""``model`` in which only the ``receivers`` read changed outputs of the ``senders``.
 
     With all between them as it was, the stream that a receiver's block reads changes by
 
@@ -119,7 +119,7 @@ def path_patched(
     if not isinstance(model, Transformer):
         raise expected("model", "a Transformer, without other interventions", type(model).__name__)
     if any(block.norm == "post" for block in model.blocks):
-        raise expected("model", 'norm="pre" or "none"', "post", "the stream after a post norm is no sum of heads")
+        raise expected("model", 'norm="pre" or "none"', "post", "the stream after a post norm is not a sum of heads")
     for name in through:
         require_known("through", name, INPUTS)
     sent, received = head_weights(model, senders, "senders"), head_weights(model, receivers, "receivers")
@@ -139,7 +139,7 @@ def head_outputs(model: AbstractModel, prompt: Any) -> list[Float[Array, "token 
 
 
 def head_weights(model: AbstractModel, heads: Any, name: str = "heads") -> Float[Array, "block head"]:
-    """Weights [block, head] of pairs (block, head), or those given; raise for a head that does not exist."""
+    """Weights [block, head] from pairs (block, head) or from given weights; raise if a head does not exist."""
     counts = _head_counts(model)
     shape = len(counts), max(counts)
     if eqx.is_array_like(heads) and np.ndim(heads) == 2 and jnp.asarray(heads).dtype.kind in "bf":
@@ -147,7 +147,7 @@ def head_weights(model: AbstractModel, heads: Any, name: str = "heads") -> Float
         if weights.shape != shape:
             raise expected(name, f"weights of shape {shape}, [block, head]", weights.shape)
         if stated and not ((weights >= 0) & (weights <= 1)).all():
-            raise expected(name, "weights from 0, kept, to 1, replaced", weights)
+            raise expected(name, "weights from 0 (kept) to 1 (replaced)", weights)
         pairs = np.argwhere(np.asarray(weights)) if stated else []
     else:
         pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else () for pair in heads]
@@ -177,7 +177,7 @@ def _of_block(outputs: Outputs | None, block: int) -> Array | np.ndarray | None:
 
 
 def _change(outputs: Array, weights: Array, replacement: Array | np.ndarray | None) -> Array:
-    """The change of outputs [token, head, dim] of which the weights [head] are replaced."""
+    """Change of head outputs [token, head, dim] if a fraction ``weights`` [head] is replaced; None replaces by zero."""
     by = jnp.broadcast_to(weights[: outputs.shape[1], None].astype(outputs.dtype), outputs.shape)
     if replacement is None:
         return -by * outputs

@@ -1,4 +1,4 @@
-"""Names for what a model computes on its way: every activation is written down, and may be replaced there."""
+"""Names for a model's activations: each is recorded, and may be replaced when it is recorded."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ Record: TypeAlias = Callable[[str, Array], Array]
 
 
 class Recorder:
-    """``record(name, value) -> value``: keeps activations in the order they come, each after ``edit``.
+    """``record(name, value) -> value``: records activations in the order of computation, each after ``edit``.
 
     An edit that returns no array, or one of another shape than the activation's, is refused by the activation's name.
     A model whose own changes are of other shapes gives them as ``first``, which comes before.
@@ -27,7 +27,7 @@ class Recorder:
         self._edit, self._first = edit, first
 
     def __call__(self, name: str, value: Array) -> Array:
-        """``value``, or what ``edit`` makes of it."""
+        """Record and return ``value`` after ``edit``."""
         value = value if self._first is None else self._first(name, value)
         value = value if self._edit is None else as_wide(name, value, self._edit(name, value))
         self.activations[name] = value
@@ -39,7 +39,7 @@ class Recorder:
 
 
 def as_wide(name: str, value: Array, replacement: Any) -> Any:
-    """``replacement``, if it is an array of the activation's shape."""
+    """``replacement``; raise unless it is an array of the activation's shape."""
     if not eqx.is_array_like(replacement):
         raise expected("edit", f"an array for {name}", type(replacement).__name__)
     if np.shape(replacement) != value.shape:

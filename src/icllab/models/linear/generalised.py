@@ -80,7 +80,7 @@ class GeneralisedAttention(StackedAttention):
     def init(
         cls, *, dim: int, layers: int, std: float, temperature: float, key: PRNGKeyArray, **fields: Any
     ) -> "GeneralisedAttention":
-        """All entries of V, B and C from a normal distribution of standard deviation ``std``; no diagonal head.
+        """Draw all entries of V, B and C from a normal distribution of standard deviation ``std``; no diagonal head.
 
         The other fields are as they are given, with ``axis="keys"`` by default.
         """
@@ -96,14 +96,16 @@ class GeneralisedAttention(StackedAttention):
 
     @classmethod
     def from_linear(cls, model: LinearAttention) -> "GeneralisedAttention":
-        """Linear attention without labels in its scores as V = P, B = I and C the block of Q. Not traceable.
+        """Convert linear attention without labels in its scores: V = P, B = I, C the block of Q. Not traceable.
 
         Raises:
             InputError: Q has entries for labels, the query is a key, or examples see earlier examples only.
         """
         q, dim = model.q, model.dim
         if bool(jnp.any(q[:, dim] != 0) | jnp.any(q[:, :, dim] != 0)):
-            raise expected("model", "zeros in the last row and column of Q: h sees the inputs alone", "others")
+            raise expected(
+                "model", "zeros in the last row and column of Q, because h uses the inputs alone", "other entries"
+            )
         if model.query_is_key or model.causal:
             raise expected("model", "query_is_key=False and causal=False", (model.query_is_key, model.causal))
         identity = jnp.broadcast_to(jnp.eye(dim, dtype=q.dtype), (model.layers, dim, dim))
@@ -160,7 +162,7 @@ class GeneralisedAttention(StackedAttention):
         return Trace(record("prediction", self.sign * jnp.atleast_1d(z[..., -1, -1])), record.activations)
 
     def _pattern(self, keys: Array, queries: Array, temperature: Array, present: Array) -> Array:
-        """h of all pairs; finite, and of no meaning, for examples that are not there."""
+        """h of all pairs; for absent examples the values are finite but meaningless."""
         pair = present[..., :, None] & present[..., None, :]
         if not isinstance(self.similarity, str):
             root = jnp.sqrt(temperature)
@@ -178,13 +180,13 @@ class GeneralisedAttention(StackedAttention):
 
 
 def _whole(prompt: RegressionPrompt) -> tuple[Array, Array]:
-    """Tokens of the examples and the query after them, and which are examples."""
+    """Tokens of the examples and then the query, and a mask of the examples."""
     z = jnp.concatenate([prompt.x, jnp.pad(prompt.y[:-1], (0, 1))[:, None]], axis=1)
     return z, jnp.arange(prompt.positions) < prompt.length
 
 
 def _prefixes(prompt: RegressionPrompt) -> tuple[Array, Array]:
-    """The tokens of every prefix; examples after it are zero, so that a layer computes nothing from the future."""
+    """The tokens of every prefix; later examples are zero, so that no layer uses the future."""
     z, token = prefix_tokens(prompt), jnp.arange(prompt.positions)
     is_key = (token[None, :] < token[:, None]) & (token[None, :] < prompt.length)
     present = is_key | (token == prompt.length)[None]

@@ -1,4 +1,4 @@
-r"""Linear attention through the second moment of its tokens, at a cost per layer that does not grow with the prompt.
+r"""Linear attention through the second moment of its tokens; the cost per layer does not grow with the prompt.
 
 What a token collects is linear in it: with :math:`G = \frac1nZMZ^\top`, of the examples alone,
 
@@ -31,7 +31,7 @@ def gram_prediction(
     query_is_key: bool,
     normalised: bool,
 ) -> Float[Array, " answered"]:
-    r"""The label slot of the query after all layers, where examples see all of their prefix.
+    r"""The label slot of the query after all layers, if each example sees all of its prefix.
 
     .. math:: \hat y = [T_L\cdots T_1z_q]_{d+1}, \qquad T_lv = v + P_lG_{l-1}Q_lv, \qquad
               G_lv = T_l\,G_{l-1}\,T_l^\top v
@@ -87,12 +87,12 @@ def _map(gram: Matrices, p: Float[Array, "token token"], q: Float[Array, "token 
 
 
 def _through(layer: int, first: Matrices, p: Layers, q: Layers, v: Vectors) -> Vectors:
-    """Tokens after a layer, counted from 0, by the Gram matrix before the first layer."""
+    """Tokens after layer ``layer``, counted from 0, from the Gram matrix before the first layer."""
     return v + _gram_times(layer, first, p, q, v @ q[layer].T) @ p[layer].T
 
 
 def _gram_times(layer: int, first: Matrices, p: Layers, q: Layers, v: Vectors) -> Vectors:
-    """The Gram matrix that a layer finds, times vectors."""
+    """Vectors multiplied by the Gram matrix at the input of a layer."""
     if layer == 0:
         return _applied(first, v)
     images = v + _gram_times(layer - 1, first, p, q, v @ p[layer - 1]) @ q[layer - 1]

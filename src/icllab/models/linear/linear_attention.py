@@ -31,7 +31,7 @@ _LU: dict[str, Any] = {"sign": 1, "causal": False, "query_is_key": True, "normal
 
 
 class StackedAttention(AbstractModel):
-    """Base of linear and generalised attention; all fields but the arrays are keywords.
+    """Base class of linear and generalised attention; all fields except the arrays are keywords.
 
     Attributes:
         sign: Sign with which the answer is read, +1 [Lu24] or -1 [Ahn23].
@@ -100,11 +100,11 @@ class LinearAttention(StackedAttention):
         if self.form not in ("tokens", "gram"):
             raise unknown("form", self.form, ("tokens", "gram"))
         if self.form == "gram" and self.causal and self.p.shape[0] > 1:
-            raise expected("form", "'tokens' where examples see earlier ones only", self.form, "or causal=False")
+            raise expected("form", "'tokens' if examples see only earlier examples", self.form, "or causal=False")
 
     @classmethod
     def init(cls, *, dim: int, layers: int, std: float, key: PRNGKeyArray, **fields: Any) -> "LinearAttention":
-        """All entries of P and Q normal with standard deviation ``std``; other fields as they are given."""
+        """Draw all entries of P and Q with standard deviation ``std`` (normal); other fields as given."""
         require_integer("dim", dim)
         require_integer("layers", layers)
         require_spread("std", std, default=False)
@@ -115,7 +115,7 @@ class LinearAttention(StackedAttention):
     def ahn(
         cls, *, dim: int, layers: int, std: float, answers: str = "last", form: str = "tokens", key: PRNGKeyArray
     ) -> "LinearAttention":
-        """The conventions of Ahn et al.: 1/n, the query masked as a key, the answer read with a minus.
+        """The conventions of Ahn et al.: factor 1/n, query masked as a key, answer read with a minus sign.
 
         Source: [Ahn23].
         """
@@ -124,7 +124,7 @@ class LinearAttention(StackedAttention):
 
     @classmethod
     def lu(cls, *, dim: int, std: float, answers: str = "last", key: PRNGKeyArray) -> "LinearAttention":
-        """The one layer of Lu, Letey et al.: 1/ℓ, the query among the keys; their V is P, their K'Q is Q.
+        """The single layer of Lu, Letey et al.: factor 1/ℓ, query among the keys; their V is P, their K'Q is Q.
 
         Source: [Lu24].
         """
@@ -132,7 +132,7 @@ class LinearAttention(StackedAttention):
 
     @classmethod
     def from_gamma(cls, gamma: Float[Array, "dim feature"], *, answers: str = "every") -> "LinearAttention":
-        r"""The layer with :math:`v_{21} = 0`, :math:`v_{22} = 1` that predicts as the reduced model Γ does.
+        """The layer with :math:`v_{21} = 0`, :math:`v_{22} = 1` that predicts as the reduced model Γ does.
 
         Derived: docs/models.md, From the layer to a matrix.
         """
@@ -155,7 +155,7 @@ class LinearAttention(StackedAttention):
         return self.p.shape[1] - 1
 
     def gamma(self) -> Float[Array, "dim feature"]:
-        r"""The matrix Γ that one layer with :math:`v_{21} = 0` computes with. Not traceable.
+        r"""The matrix Γ to which one layer with :math:`v_{21} = 0` reduces. Not traceable.
 
         .. math:: \Gamma = \pm v_{22} \Big[ \tfrac1d Q_{11}^\top \;\; q_{21} \Big],
                   \qquad \hat y = x^\top \Gamma h
@@ -173,10 +173,10 @@ class LinearAttention(StackedAttention):
         if self.layers != 1:
             raise expected("layers", "1 layer, to be reduced to a matrix", self.layers)
         if not self.normalised:
-            raise expected("normalised", "True, as the features of the reduced model are", False)
+            raise expected("normalised", "True, as in the features of the reduced model", False)
         if np.any(np.asarray(self.p[0, d, :d]) != 0):
             largest = float(jnp.max(jnp.abs(self.p[0, d, :d])))
-            hint = "the inputs in the value make terms that no Γ has"
+            hint = "inputs in the value add terms that Γ cannot express"
             raise expected("p", "a last row (0, v22)", f"|v21| up to {largest:.3g}", hint)
         q = self.q[0, :, :d]
         return self.sign * self.p[0, d, d] * jnp.concatenate([q[:d].T / d, q[d][:, None]], axis=1)
@@ -198,7 +198,7 @@ class LinearAttention(StackedAttention):
 
 
 def token_sums(model: Any, prompt: RegressionPrompt) -> tuple[Array, Array, Any]:
-    """The tokens of a prompt, the weight of every key in the sum of every query, and where the answers are read.
+    """The tokens of a prompt, the weight of every key for every query, and the index of the answers.
 
     ``model`` says ``answers``, ``causal``, ``query_is_key``, ``normalised`` and ``layers``.
     """
@@ -218,14 +218,14 @@ def token_sums(model: Any, prompt: RegressionPrompt) -> tuple[Array, Array, Any]
 
 
 def prefix_tokens(prompt: RegressionPrompt) -> Float[Array, "position token feature"]:
-    """Every prefix as a prompt of its own: all examples, those after it too, and its query as the last token."""
+    """Every prefix as a separate prompt: all examples, including later ones, with its query as the last token."""
     examples = jnp.concatenate([prompt.x[:-1], prompt.y[:-1, None]], axis=1)
     contexts = jnp.broadcast_to(examples, (prompt.positions, *examples.shape))
     return jnp.concatenate([contexts, jnp.pad(prompt.x, ((0, 0), (0, 1)))[:, None]], axis=1)
 
 
 def _prefixes(prompt: RegressionPrompt, query_is_key: bool) -> tuple[Array, Array]:
-    """Who sees whom in every prefix, and the number of examples each token sees: the examples each other, too."""
+    """Visibility in every prefix, whose examples see each other, and the number of examples that each token sees."""
     token = jnp.arange(prompt.positions)
     is_query = token == prompt.length
     before = token[None] < token[:, None]  # [position, example]

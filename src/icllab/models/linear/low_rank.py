@@ -1,4 +1,4 @@
-r"""Heads of attention from a query to the labels of its context, with keys and queries of a low rank, or merged.
+r"""Attention heads from a query to the labels of its context, with keys and queries of low rank, or merged.
 
 .. math:: \hat y = \sum_h v_h\sum_{i\le n}\alpha^{(h)}_i\,y_i, \qquad
           \alpha^{(h)}_i = \tfrac1n s^{(h)}_i \;\text{(linear)}, \quad
@@ -24,7 +24,7 @@ from icllab.models.networks.dense import require_spread
 
 
 class LowRankAttention(AbstractModel):
-    r"""The last answer of H heads, with one value, and keys and queries of R rows each.
+    r"""The last answer of H heads, each with one value, and keys and queries of R rows.
 
     Activations: ``moment``, the mean of labels times inputs, or for a softmax ``scores`` and ``pattern`` of each head
     and example; ``heads``, what each adds; ``prediction``.
@@ -51,7 +51,7 @@ class LowRankAttention(AbstractModel):
         if keys and (len(keys) != 3 or keys[:1] != heads):
             raise expected("keys", "an array [head, row, dim] with a value for each head", (heads, keys))
         if self.queries is None and keys and keys[1] != keys[2]:
-            raise expected("keys", "square matrices, or queries beside them", keys)
+            raise expected("keys", "square matrices, or queries with them", keys)
         if self.queries is not None and jnp.shape(self.queries) != keys:
             raise expected("queries", "an array of the shape of keys", jnp.shape(self.queries))
 
@@ -59,7 +59,7 @@ class LowRankAttention(AbstractModel):
     def init(
         cls, *, dim: int, heads: int, rank: int | None, std: float, softmax: bool, key: PRNGKeyArray
     ) -> "LowRankAttention":
-        """All entries normal with standard deviation ``std``; keys and queries of a ``rank``, or merged where None."""
+        """Draw normal entries of deviation ``std``; keys and queries have rank ``rank``, or are merged if None."""
         for name, value in (("dim", dim), ("heads", heads), ("rank", dim if rank is None else rank)):
             require_integer(name, value)
         require_spread("std", std, default=False)

@@ -1,4 +1,4 @@
-r"""Linear attention with several heads, whose keys and queries are one matrix or two of a low rank.
+r"""Linear attention with several heads, whose keys and queries are one matrix or two matrices of low rank.
 
 .. math:: Z_l = Z_{l-1} + \frac{1}{n} \sum_h P_l^{(h)} Z_{l-1} M \big( Z_{l-1}^\top Q_l^{(h)} Z_{l-1} \big),
           \qquad Q^{(h)} = K^{(h)} {Q'}^{(h)\top}
@@ -50,7 +50,7 @@ class MultiHeadLinearAttention(StackedAttention):
         self._require_shape("p", "an array [layer, head, dim + 1, dim + 1]", lambda shape: len(shape) == 4)
         shape = jnp.shape(self.p)
         if self.queries is None:
-            self._require_shape("keys", "an array of the shape of p, or queries beside it", lambda keys: keys == shape)
+            self._require_shape("keys", "an array of the shape of p, or queries with it", lambda keys: keys == shape)
         else:
             self._require_shape("keys", "an array [layer, head, dim + 1, rank]", lambda keys: keys[:3] == shape[:3])
             self._require_shape("queries", "an array of the shape of keys", lambda q: q == jnp.shape(self.keys))
@@ -61,7 +61,7 @@ class MultiHeadLinearAttention(StackedAttention):
     def init(
         cls, *, dim: int, layers: int, heads: int, rank: int | None, std: float, key: PRNGKeyArray, **fields: Any
     ) -> "MultiHeadLinearAttention":
-        """All entries normal with standard deviation ``std``; keys and queries of a ``rank``, or merged where None."""
+        """Draw normal entries of deviation ``std``; keys and queries have rank ``rank``, or are merged if None."""
         for name, value in (("dim", dim), ("layers", layers), ("heads", heads)):
             require_integer(name, value)
         if rank is not None:
@@ -91,13 +91,13 @@ class MultiHeadLinearAttention(StackedAttention):
         return self.keys if self.queries is None else self.keys @ jnp.swapaxes(self.queries, -1, -2)
 
     def one_head(self) -> LinearAttention:
-        """The same function as :class:`LinearAttention`, of a network with one head.
+        """A network with one head as :class:`LinearAttention`, with the same function.
 
         Raises:
             InputError: There are more heads.
         """
         if self.p.shape[1] != 1:
-            raise expected("heads", "1", self.p.shape[1], "sums of heads are no single pair of matrices")
+            raise expected("heads", "1", self.p.shape[1], "a sum of heads is not a single pair of matrices")
         fields = {name: getattr(self, name) for name in ("sign", "answers", "normalised", "causal", "query_is_key")}
         return LinearAttention(self.p[:, 0], self.q[:, 0], **fields)
 

@@ -1,4 +1,4 @@
-r"""Weights as published code stores them, where tokens are rows: from there to linear attention here, and back.
+r"""Conversion of weights from published code, in which tokens are rows, to linear attention here and back.
 
 Here the columns of Z are tokens. With rows, :math:`E = Z^\top`, each product of weights comes transposed:
 
@@ -24,7 +24,7 @@ from icllab.models.linear.linear_attention import MASKED, LinearAttention
 
 
 class AhnWeights(NamedTuple):
-    """P' and Q' of each layer, tokens as rows."""
+    """P' and Q' of each layer, for tokens as rows."""
 
     p: Float[Array, "layer token token"]
     q: Float[Array, "layer token token"]
@@ -40,7 +40,7 @@ class VonOswaldWeights(NamedTuple):
 
 
 def from_ahn(weights: AhnWeights, *, answers: str = "last", form: str = "tokens") -> LinearAttention:
-    r"""Linear attention with the weights of Ahn et al.'s code: sums over n, the query no key, the answer with a minus.
+    r"""Convert weights of Ahn et al.'s code: sums over n, query not a key, answer with a minus sign.
 
     .. math:: P = P', \qquad Q = Q'^\top
 
@@ -55,7 +55,7 @@ def from_ahn(weights: AhnWeights, *, answers: str = "last", form: str = "tokens"
 
 
 def from_ahn_blocks(weights: AhnWeights, *, answers: str = "last", form: str = "tokens") -> LinearAttention:
-    r"""The same, for code that stores the blocks of the inputs alone, [layer, d, d].
+    r"""Convert weights of code that stores only the blocks of the inputs, [layer, d, d].
 
     .. math::
         P = \begin{pmatrix}P' & 0 \\ 0 & 1\end{pmatrix}, \qquad
@@ -68,18 +68,18 @@ def from_ahn_blocks(weights: AhnWeights, *, answers: str = "last", form: str = "
 
 
 def to_ahn(model: LinearAttention) -> AhnWeights:
-    """The weights of a model in Ahn et al.'s conventions as their code stores them; other conventions are refused.
+    """A model's weights as Ahn et al.'s code stores them; raise if the model has other conventions.
 
     Source: [Ahn23].
     """
-    _require_conventions(model, True, "the first can be exchanged with the sign of P")
+    _require_conventions(model, True, "sign=1 becomes -1 if P changes sign")
     return AhnWeights(model.p, jnp.swapaxes(model.q, 1, 2))
 
 
 def from_von_oswald(
     weights: VonOswaldWeights, *, columns: bool = False, answers: str = "last", form: str = "tokens"
 ) -> LinearAttention:
-    r"""Linear attention with von Oswald et al.'s weights: no division, the query no key, the answer with a minus.
+    r"""Convert von Oswald et al.'s weights: no division, query not a key, answer with a minus sign.
 
     .. math:: P = (W_VW_P)^\top, \qquad Q = W_KW_Q^\top
 
@@ -97,7 +97,7 @@ def from_von_oswald(
 
 
 def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
-    r"""One of the many factorisations in von Oswald et al.'s layout, as their code stores them.
+    r"""One of many possible factorisations as von Oswald et al.'s code stores them.
 
     .. math:: W_K = Q, \quad W_Q = I, \quad W_V = P^\top, \quad W_P = I
 
@@ -106,13 +106,13 @@ def to_von_oswald(model: LinearAttention) -> VonOswaldWeights:
 
     Source: [vonOswald23].
     """
-    _require_conventions(model, False, "with contexts of one length, divide P by it")
+    _require_conventions(model, False, "if all contexts have one length, divide P by it")
     identity = jnp.broadcast_to(jnp.eye(model.dim + 1, dtype=model.q.dtype), model.q.shape)
     return VonOswaldWeights(model.q, identity, jnp.swapaxes(model.p, 1, 2), identity)
 
 
 def _require_conventions(model: LinearAttention, normalised: bool, hint: str) -> None:
-    came = (model.sign, model.query_is_key, model.causal, model.normalised)
-    if came != (-1, False, False, normalised):
+    actual = (model.sign, model.query_is_key, model.causal, model.normalised)
+    if actual != (-1, False, False, normalised):
         requirement = f"sign=-1, query_is_key=False, causal=False, normalised={normalised}"
-        raise expected("model", requirement, came, hint)
+        raise expected("model", requirement, actual, hint)

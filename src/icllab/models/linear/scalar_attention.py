@@ -1,4 +1,4 @@
-r"""Attention of which only step sizes and one temperature are trained, with any of four weightings.
+r"""Attention with only step sizes and one temperature as trained parameters, with any of four weightings.
 
 .. math:: u_j \leftarrow u_j - \eta_l \sum_{i \le n} u_i\, h(x_i, x_j), \qquad l = 1, \dots, L, \qquad \hat y = -u_q,
 
@@ -49,14 +49,14 @@ class ScalarAttention(AbstractModel):
     def from_rates(
         cls, weighting: str, rates: Float[Array, " layer"], *, unit: float = 1.0, temperature: float | None = 1.0
     ) -> "ScalarAttention":
-        """The attention with a weighting of this name; all numbers have the type of ``rates``.
+        """Build the attention with a weighting of this name; all numbers have the type of ``rates``.
 
         With ``temperature=None`` it is 1, and not trained. An unknown name raises an ``InputError``.
         """
         require_kernel("weighting", weighting, function=False)
         if not isinstance(rates, jax.Array | np.ndarray) or rates.ndim != 1:
-            came = rates.shape if isinstance(rates, jax.Array | np.ndarray) else type(rates).__name__
-            raise expected("rates", "an array of one number for each layer", came)
+            actual = rates.shape if isinstance(rates, jax.Array | np.ndarray) else type(rates).__name__
+            raise expected("rates", "an array of one number for each layer", actual)
         POSITIVE.require_scalar("unit", unit)
         if temperature is not None:
             requirement = "a finite number > 0, or None for 1"
@@ -75,7 +75,7 @@ class ScalarAttention(AbstractModel):
         return jnp.exp(self.uses_temperature * self.log_temperature)
 
     def pattern(self, inputs: Float[Array, "position dim"]) -> Float[Array, "position position"]:
-        """h of all pairs, row: key, column: query; softmax over all keys, the last among them."""
+        """h of all pairs, keys as rows and queries as columns; the softmax is over all keys, including the last."""
         scores = inputs @ inputs.T / self.temperature
         functions = (*ELEMENTWISE.values(), lambda scores: jax.nn.softmax(scores, axis=0))
         return jax.lax.switch(self.kind, functions, scores)

@@ -1,1 +1,1 @@
-"""Networks of attention and the alternatives they are compared with."""
+"""Networks of attention, and the alternatives to compare them with."""

@@ -1,4 +1,4 @@
-r"""Multi-head attention with every convention that papers disagree on as a field.
+r"""Multi-head attention; every convention on which papers disagree is a field.
 
 .. math:: o_i = \sum_h \Big[ \frac{1}{n_i} \sum_{j \in S_i} a\big(K(q_i, k_j)\big)\, v_j \Big] W_O^{(h)},
           \qquad q = x W_Q^{(h)},\; k = x W_K^{(h)},\; v = x W_V^{(h)}
@@ -38,7 +38,7 @@ PAIRS = ("halves", "adjacent")
 
 @dataclass(frozen=True)
 class Rotary:
-    r"""The rotation of queries and keys by their place (RoPE).
+    r"""The rotation of queries and keys by their position (RoPE).
 
     .. math:: \theta_c = \text{base}^{-2c/\text{dim}}, \qquad c = 0, \dots, \text{dim}/2 - 1
 
@@ -63,14 +63,14 @@ class Rotary:
             raise unknown("pairs", self.pairs, PAIRS)
 
     def require_head(self, size: int) -> None:
-        """Raise unless the coordinates that are turned are pairs of a head of dimension ``size``."""
+        """Raise unless the rotated coordinates are pairs within a head of dimension ``size``."""
         turned = size if self.dim is None else self.dim
         if turned % 2 or turned > size:
             raise expected("dim", f"an even number of rotated coordinates, at most {size} of a head", turned)
 
 
 class Biases(NamedTuple):
-    """Biases of an attention layer: of queries, keys and values [head, dim], and of what it adds [width] or None."""
+    """Biases of queries, keys and values [head, dim], and of the output [width]; None for no bias."""
 
     query: Float[Array, "head dim"]
     key: Float[Array, "kv_head dim"]
@@ -155,7 +155,7 @@ class Attention(eqx.Module):
         if heads % kv_heads:
             raise expected("kv_heads", f"a divisor of the {heads} heads", kv_heads)
         if scale is not None:
-            Domain(text="a finite number, or None for one over the root of dim").require_scalar("scale", scale)
+            Domain(text="a finite number, or None for 1 / sqrt(dim)").require_scalar("scale", scale)
         require_spread("std", std)
         require_spread("output_std", output_std)
         require_key(key)
@@ -187,7 +187,7 @@ class Attention(eqx.Module):
         record: Record = lambda _, value: value,
         rows: slice | None = None,
     ) -> Float[Array, "row width"]:
-        """Sums that every token (or those of ``rows`` only) collects from the tokens it sees.
+        """Weighted sums for every token (or only for ``rows``) over the tokens that it sees.
 
         ``record`` sees ``queries``, ``keys`` and ``values`` [token, head, dim], ``scores`` (before the mask) and
         ``pattern`` [head, token, key], ``heads`` [token, head, dim]; the sum over heads is the result. With ``rotary``
@@ -203,21 +203,21 @@ class Attention(eqx.Module):
         if rows is None and layout.keys == len(visible):
             ends = counts[0] * dim, (counts[0] + counts[1]) * dim
             q, k, v = jnp.split(product(x, jnp.concatenate(parts, axis=1)), ends, axis=1)
-            at = layout.place
+            places = layout.place
         else:
             rows = slice(None) if rows is None else rows
             q = product(x[rows], parts[0])
             k, v = jnp.split(product(keys, jnp.concatenate(parts[1:], axis=1)), 2, axis=1)
-            visible, count, at = visible[rows], count[rows], layout.place[rows]
+            visible, count, places = visible[rows], count[rows], layout.place[rows]
         visible = visible[:, : layout.keys]
         if self.window is not None:
-            visible = visible & (at[:, None] - layout.place[: layout.keys] < self.window)
+            visible = visible & (places[:, None] - layout.place[: layout.keys] < self.window)
         q, k, v = (part.reshape(-1, of, dim) for part, of in zip((q, k, v), counts, strict=True))
         if self.biases is not None:
             q, k, v = (part + bias[None] for part, bias in zip((q, k, v), self.biases[:3], strict=True))
         if self.rotary is not None:
             q, k = record("unrotated_queries", q), record("unrotated_keys", k)
-            q, k = rotated(q, at, self.rotary), rotated(k, layout.place[: layout.keys], self.rotary)
+            q, k = rotated(q, places, self.rotary), rotated(k, layout.place[: layout.keys], self.rotary)
         q, k, v = record("queries", q), record("keys", k), record("values", v)
         if self.group > 1:
             k, v = (jnp.repeat(part, self.group, axis=1) for part in (k, v))
@@ -251,7 +251,7 @@ class Attention(eqx.Module):
 
 @jax.custom_jvp
 def masked_softmax(scores: Float[Array, "*rows key"], visible: Bool[Array, "*rows key"]) -> Float[Array, "*rows key"]:
-    r"""The softmax over the keys that are seen, exactly zero on the others; uniform where nothing is seen.
+    r"""Softmax over the visible keys, exactly zero on the others; uniform if no key is visible.
 
     Its derivative is written out, since what autodiff makes of exponentials and their sum passes over the scores
     more often. It needs no mask of its own: p is zero on what is not seen.
@@ -268,7 +268,7 @@ def _(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[Array,
 
 
 def rotated(x: Float[Array, "token head dim"], place: np.ndarray, rotary: Rotary) -> Float[Array, "token head dim"]:
-    r"""Each pair c of coordinates turned by the angle :math:`\theta_c i` at place i, as ``rotary`` pairs them.
+    r"""Each pair c of coordinates rotated by the angle :math:`\theta_c i` at position i, paired as in ``rotary``.
 
     The product of a query and a key then depends on their places only through the difference.
 

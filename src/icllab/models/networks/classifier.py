@@ -1,4 +1,4 @@
-"""The classifier that reads the last token: ReLU layers with one bias each, and a read-out without one."""
+"""The classifier of the last token: ReLU layers with one bias each, and a readout without a bias."""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,4 @@
-r"""Controls for the question whether attention is special: the same prompts, the same contract, no attention.
+"""Controls without attention, for the same prompts and with the same interface.
 
 :class:`PromptPerceptron` sees the whole prompt as one vector, :class:`Recurrent` reads it example by example, and
 :class:`DeepSets` adds up what it makes of each example. Compare them at equal numbers of parameters:
@@ -22,7 +22,7 @@ from icllab.models.networks.dense import Perceptron, product, require_widths
 
 
 class PromptPerceptron(AbstractModel):
-    r"""Dense layers on the whole prompt, flattened; contexts of one length only.
+    r"""Dense layers on the whole flattened prompt, for contexts of one length only.
 
     .. math:: \hat y_i = F\big( m_{i1} x_1, m_{i1} y_1, \dots, m_{i\ell} x_\ell, m_{i\ell} y_\ell,\; x_i,\; m_i \big)
 
@@ -82,7 +82,7 @@ class PromptPerceptron(AbstractModel):
 
 
 class Recurrent(AbstractModel):
-    r"""A gated recurrent network that is told each label with the next input.
+    r"""A gated recurrent network that receives each label with the next input.
 
     .. math:: h_i = \mathrm{GRU}\big( h_{i-1}, (x_i, y_{i-1}) \big), \qquad \hat y_i = F(h_i),
               \qquad h_{-1} = 0,\; y_{-1} = 0
@@ -135,7 +135,7 @@ class Recurrent(AbstractModel):
         return Trace(record("prediction", out[:, 0]), record.activations)
 
     def _states(self, inputs: Float[Array, "position input"]) -> Float[Array, "position width"]:
-        """The cell along the prompt, with the part of its gates that does not wait for a state taken together."""
+        """The states along the prompt; the gates' products with the inputs are computed together beforehand."""
         cell = self.cell
         bias, bias_n = cell.bias, cell.bias_n
         assert bias is not None  # a cell of this model has both
@@ -154,7 +154,7 @@ class Recurrent(AbstractModel):
 
 
 class DeepSets(AbstractModel):
-    r"""A sum over features of the examples, blind to their order.
+    r"""A sum over features of the examples, which does not depend on their order.
 
     .. math:: \hat y_i = F\Big( \frac{1}{n_i} \sum_{j < i} \phi(x_j, y_j),\; x_i \Big)
 

@@ -1,4 +1,4 @@
-r"""Dense layers that merge the axes they are mapped over, and stacks of them.
+"""Dense layers that merge the axes over which they are mapped, and stacks of such layers.
 
 .. math:: y_i = x_i W + b
 
@@ -26,7 +26,7 @@ from icllab.core.kernels import ELEMENTWISE
 
 
 def product(x: Float[Array, "*rows inner"], weight: Float[Array, "inner outer"]) -> Float[Array, "*rows outer"]:
-    """``x @ weight`` whose rows merge with every axis that ``x`` alone is mapped over.
+    """``x @ weight``; under ``vmap``, axes that only ``x`` has become rows of one product.
 
     An axis that the weights are mapped over too (members of an ensemble) stays a batch of products. Numbers of two
     precisions are promoted as by ``jnp.matmul``.
@@ -45,7 +45,7 @@ def _shape(x: Any, weight: Any) -> ShapedArray:
 
 
 def _mapped(values: tuple[Array, Array], axes: tuple[Any, Any]) -> tuple[Array, int]:
-    """The rule under ``vmap``: merge what only ``x`` has."""
+    """The rule under ``vmap``: merge an axis that only ``x`` has with the rows."""
     (x, weight), (of_x, of_weight) = values, axes
     if of_weight is None:
         return product(jnp.moveaxis(x, of_x, 0), weight), 0
@@ -59,7 +59,7 @@ def _mapped(values: tuple[Array, Array], axes: tuple[Any, Any]) -> tuple[Array, 
 
 
 def _over_rows(x: Array, y: Array) -> Array:
-    """``x.T @ y``; a CPU takes about half the time when the wider factor comes second."""
+    """``x.T @ y``, with the wider factor second, which halves the time on a CPU."""
     dims = (((0,), (0,)), ((), ()))
     if x.shape[1] <= y.shape[1]:
         return jax.lax.dot_general(x, y, dims)
@@ -116,7 +116,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def activation(name: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A nonlinearity by name, or the function that was given; ``gelu`` is with tanh, ``exact_gelu`` with erf."""
+    """A nonlinearity by name, or the given function; ``gelu`` uses tanh, ``exact_gelu`` uses erf."""
     if callable(name):
         return name
     if not isinstance(name, str):
@@ -127,7 +127,7 @@ def activation(name: str | Callable[[Array], Array]) -> Callable[[Array], Array]
 
 
 def require_widths(name: str, widths: Any, otherwise: str = "") -> None:
-    """Raise unless ``widths`` are the widths of hidden layers; ``otherwise`` names an alternative in the error."""
+    """Raise unless ``widths`` is a tuple of hidden widths; the error names ``otherwise`` as an alternative."""
     if not isinstance(widths, list | tuple):
         hint = f"{name}=({widths},) is one layer" if isinstance(widths, int) and not isinstance(widths, bool) else ""
         raise expected(name, f"a tuple of widths, one for each hidden layer{otherwise}", widths, hint)
@@ -136,13 +136,13 @@ def require_widths(name: str, widths: Any, otherwise: str = "") -> None:
 
 
 def require_spread(name: str, value: Any, *, default: bool = True) -> None:
-    """Raise unless ``value`` is a standard deviation, a traced number or, with a ``default``, None."""
+    """Raise unless ``value`` is a standard deviation, a traced number or, if there is a ``default``, None."""
     if value is not None or not default:
         NON_NEGATIVE.require_scalar(name, value)
 
 
 class Perceptron(eqx.Module):
-    r"""Dense layers with a nonlinearity between them; with no hidden layer, one affine map.
+    r"""Dense layers with nonlinearities between them; without hidden layers, one affine map.
 
     .. math:: x \mapsto W_L\, \phi( \cdots \phi(x W_1 + b_1) \cdots ) + b_L
 
@@ -188,7 +188,7 @@ class Perceptron(eqx.Module):
 
 
 class GatedPerceptron(eqx.Module):
-    r"""One hidden layer that is multiplied by a gate; with ``"silu"``, SwiGLU.
+    r"""One hidden layer multiplied by a gate; with ``"silu"``, SwiGLU.
 
     .. math:: x \mapsto W_2\, \big( \phi(x W_g + b_g) \odot (x W_1 + b_1) \big) + b_2
 

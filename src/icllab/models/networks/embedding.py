@@ -1,4 +1,4 @@
-r"""Tokens of a prompt: their contents, the tokens that each one sees, and the positions of the answers.
+r"""Tokens of a prompt: their contents, the tokens that each token sees, and the positions of the answers.
 
 *Interleaved*: :math:`x_0, y_0, x_1, y_1, \dots`, every token sees itself and all before it, the answer for
 :math:`y_i` is read at :math:`x_i`. *Joined*: one token :math:`(x_i, y_i)` per example and a query token
@@ -55,21 +55,21 @@ class AbstractArrangement(eqx.Module):
     @property
     @abc.abstractmethod
     def positions(self) -> Literal["every", "last"]:
-        """Which positions are answered."""
+        """Positions that are answered: "every" or "last"."""
 
     @property
     def outputs(self) -> int | None:
-        """Numbers of an answer; None for one number without an axis."""
+        """Number of entries of an answer; None for one number without an axis."""
         return None
 
     @property
     def tied(self) -> bool:
-        """Whether the readout is the table of the embedding."""
+        """True if the readout is the embedding's table."""
         return False
 
     @abc.abstractmethod
     def features(self, dim: int) -> int:
-        """Entries of a token of a prompt with inputs of dimension ``dim``."""
+        """Number of entries of a token in a prompt with inputs of dimension ``dim``."""
 
     @abc.abstractmethod
     def tokens(self, prompt: Any) -> Float[Array, "token feature"]:
@@ -77,11 +77,11 @@ class AbstractArrangement(eqx.Module):
 
     @abc.abstractmethod
     def layout(self, positions: int) -> Layout:
-        """The layout of a prompt with so many positions."""
+        """The layout of a prompt with ``positions`` positions."""
 
     @abc.abstractmethod
     def token_count(self, length: int) -> int:
-        """Number of positions of a prompt of ``length`` examples and a query."""
+        """Number of token positions for a prompt of ``length`` examples and a query."""
 
 
 class AbstractExamples(AbstractArrangement):
@@ -103,11 +103,11 @@ class AbstractExamples(AbstractArrangement):
         return self.labels
 
     def features(self, dim: int) -> int:
-        """Coordinates of the input, then of the label."""
+        """Number of coordinates of the input and the label together."""
         return dim + (self.labels or 1)
 
     def examples(self, prompt: Any) -> tuple[Float[Array, "position dim"], Float[Array, "position label"]]:
-        """Inputs and labels, the last of which is not looked at; NaN for a label that is traced and none of L."""
+        """Inputs and labels; the last label is ignored. A traced label outside 0..L-1 becomes NaN."""
         if self.labels is None:
             return prompt.x, prompt.y[:, None]
         labels = prompt.labels[:-1]
@@ -126,27 +126,27 @@ class Interleaved(AbstractExamples):
 
     @property
     def positions(self) -> Literal["every", "last"]:
-        """Every one."""
+        """``"every"``: each input."""
         return "every"
 
     def tokens(self, prompt: Any) -> Float[Array, "token feature"]:
-        """Two tokens an example; the target of the last position is not among them."""
+        """Two tokens for each example; the target of the last position is not among them."""
         x, y = self.examples(prompt)
         x, y = jnp.pad(x, ((0, 0), (0, y.shape[1]))), jnp.pad(y, ((0, 0), (x.shape[1], 0)))
         return jnp.stack([x, y], axis=1).reshape(-1, x.shape[1])[:-1]
 
     def layout(self, positions: int) -> Layout:
-        """Two tokens an example, of which the first is read."""
+        """Two tokens for each example; the answer is read at the first."""
         token = np.arange(2 * positions - 1)
         return _layout(token[:, None] >= token, (token + 1) // 2, token, slice(0, None, 2))
 
     def token_count(self, length: int) -> int:
-        """One for every token."""
+        """One position for every token."""
         return 2 * length + 1
 
 
 class Joined(AbstractExamples):
-    r"""Tokens :math:`(x_i, y_i)` of the examples, and query tokens :math:`(x_i, 0)`.
+    """Tokens :math:`(x_i, y_i)` for the examples, and query tokens :math:`(x_i, 0)`.
 
     Attributes:
         answers: ``"last"``: one query token after the whole context. ``"every"``: one for every position, each
@@ -169,7 +169,7 @@ class Joined(AbstractExamples):
         require_flag("causal", self.causal)
         require_flag("query_is_key", self.query_is_key)
         if self.answers == "every" and not self.causal:
-            raise expected("causal", "True where every position is answered", False, 'or answers="last"')
+            raise expected("causal", "True if every position is answered", False, 'or answers="last"')
 
     @property
     def positions(self) -> Literal["every", "last"]:
@@ -183,7 +183,7 @@ class Joined(AbstractExamples):
         return jnp.concatenate([jnp.concatenate([x[:-1], y[:-1]], axis=1), queries])
 
     def layout(self, positions: int) -> Layout:
-        """The examples, then the queries, which are read."""
+        """The examples, then the queries, at which the answers are read."""
         example = np.arange(positions - 1)
         query = np.arange(positions) if self.answers == "every" else np.array([positions - 1])
         among = np.tril(np.ones((len(example),) * 2, bool)) if self.causal else np.ones((len(example),) * 2, bool)
@@ -195,12 +195,12 @@ class Joined(AbstractExamples):
         return _layout(visible, examples, np.append(example, query), slice(len(example), None))
 
     def token_count(self, length: int) -> int:
-        """One an example, and the last query's."""
+        """One position for each example, and one for the last query."""
         return length + 1
 
 
 class Tokens(AbstractArrangement):
-    """A sequence of token ids, each a unit vector, causal; an answer has a logit for every token that may follow.
+    """A sequence of token ids, each a unit vector, causal; an answer has a logit for every possible next token.
 
     Attributes:
         vocabulary: How many tokens there are; ``dim`` of a model of them.
@@ -216,12 +216,12 @@ class Tokens(AbstractArrangement):
 
     @property
     def positions(self) -> Literal["every", "last"]:
-        """Every one."""
+        """``"every"``: each token."""
         return "every"
 
     @property
     def outputs(self) -> int:
-        """One for every token of the vocabulary."""
+        """The size of the vocabulary: a logit for every token."""
         return self.vocabulary
 
     def features(self, dim: int) -> int:
@@ -231,12 +231,12 @@ class Tokens(AbstractArrangement):
         return self.vocabulary
 
     def tokens(self, prompt: TokenPrompt) -> Float[Array, "token feature"]:
-        """All but the last token, which is the last answer; NaN for an id that is traced and not of the vocabulary."""
+        """All tokens except the last, which is the last answer; NaN for a traced id outside the vocabulary."""
         ids, valid = self._ids(prompt)
         return jnp.where(valid[:, None], jax.nn.one_hot(ids, self.vocabulary), jnp.nan)
 
     def looked_up(self, prompt: TokenPrompt, projection: Dense) -> Float[Array, "token width"]:
-        """The projection of :meth:`tokens`, from the rows of its table."""
+        """The projection of :meth:`tokens`, taken from the rows of its table."""
         ids, valid = self._ids(prompt)
         rows = projection.weight[ids] if projection.bias is None else projection.weight[ids] + projection.bias[None]
         return jnp.where(valid[:, None], rows, jnp.nan)
@@ -246,12 +246,12 @@ class Tokens(AbstractArrangement):
         return ids, in_vocabulary("tokens", ids, self.vocabulary, PADDING)
 
     def layout(self, positions: int) -> Layout:
-        """A token for every position; all are read."""
+        """One token for every position; answers are read at all of them."""
         token = np.arange(positions)
         return _layout(token[:, None] >= token, token, token, slice(0, None, 1))
 
     def token_count(self, length: int) -> int:
-        """One for every position."""
+        """One position for every token of the sequence."""
         return length + 1
 
 
@@ -301,7 +301,7 @@ class Embedding(eqx.Module):
             raise unknown("positions", positions, POSITIONS)
         has_codes = positions in ("learned", "one_hot")
         if has_codes and length is None:
-            raise expected("length", f"the longest context, which {positions} positions need", length)
+            raise expected("length", f"the length of the longest context, for {positions} positions", length)
         of_projection, of_table = jax.random.split(key)
         places = arrangement.token_count(length) if has_codes and length is not None else 0
         features = arrangement.features(dim) + (places if positions == "one_hot" else 0)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 
 class LayerNorm(eqx.Module):
-    r"""Every token with mean 0 and variance 1 over its entries, then scaled and shifted.
+    r"""Normalise every token to mean 0 and variance 1 over its entries, then scale and shift.
 
     .. math:: \mathrm{LN}(h) = g \odot \frac{h - \bar h}{\sqrt{\mathrm{Var}\,h + \epsilon}} + b
     """
@@ -25,7 +25,7 @@ class LayerNorm(eqx.Module):
         self.epsilon = epsilon
 
     def __call__(self, x: Float[Array, "token width"]) -> Float[Array, "token width"]:
-        """Every token on its own."""
+        """Normalise every token separately."""
         return normalised(x, self.epsilon) * self.scale[None] + self.shift[None]
 
 
@@ -55,7 +55,7 @@ def _(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
 
 
 class RMSNorm(eqx.Module):
-    r"""Every token with mean square 1 over its entries, then scaled.
+    r"""Normalise every token to mean square 1 over its entries, then scale.
 
     .. math:: \mathrm{RMS}(h) = g \odot \frac{h}{\sqrt{\overline{h^2} + \epsilon}}
 
@@ -70,7 +70,7 @@ class RMSNorm(eqx.Module):
         self.epsilon = epsilon
 
     def __call__(self, x: Float[Array, "token width"]) -> Float[Array, "token width"]:
-        """Every token on its own."""
+        """Normalise every token separately."""
         return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.epsilon) * self.scale[None]
 
 

@@ -1,4 +1,4 @@
-"""Number of parameters of a model, and the width at which another model has as many."""
+"""Number of parameters of a model, and the width at which another model has the same number."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from icllab.core.errors import expected
 
 
 def parameter_count(model: Any) -> int:
-    """The number of floating-point entries of a model's leaves, which is what training can change.
+    """The number of trainable parameters: floating-point entries of a model's leaves.
 
     Members of an ensemble count each.
     """
@@ -25,7 +25,7 @@ def _promised(leaf: Any) -> bool:
 
 
 def width_for(build: Callable[[int], Any], parameters: int) -> int:
-    """The largest width at which ``build(width)`` has at most so many parameters; no weights are drawn.
+    """The largest width at which ``build(width)`` has at most ``parameters`` parameters; no weights are drawn.
 
     They are counted by :func:`parameter_count`, and grow with the width. A model of width 1 that has more is refused.
     """
@@ -37,7 +37,7 @@ def width_for(build: Callable[[int], Any], parameters: int) -> int:
         raise expected("build", "a function of a width that makes a model", type(build).__name__)
     Domain(least=1).require("parameters", parameters)
     if count(1) > parameters:
-        raise expected("parameters", f"at least {count(1)}, those of width 1", parameters)
+        raise expected("parameters", f"at least {count(1)}, the number at width 1", parameters)
     low, high = 1, 2
     while count(high) <= parameters:
         low, high = high, 2 * high

@@ -1,4 +1,4 @@
-r"""A transformer on one prompt: residual stream, attention, dense layers, layer norm, each as papers have it.
+r"""A transformer on one prompt: residual stream, attention, dense layers, layer norm, with the papers' variants.
 
 .. math:: \text{none:}\;\; u = h + A(h), \qquad
           \text{pre:}\;\; u = h + A(\mathrm{LN}\,h), \qquad
@@ -34,7 +34,7 @@ NORMS = ("none", "pre", "post")
 
 @dataclass(frozen=True, kw_only=True)
 class BlockOptions:
-    r"""Options of the blocks of a transformer; papers differ in every one of these.
+    """Options of a transformer's blocks; papers differ in all of them.
 
     Attributes:
         heads: Number of heads of the attention.
@@ -86,30 +86,30 @@ class BlockOptions:
             require_widths("mlp", self.mlp, ", or None for attention only")
         if self.head_dim is not None:
             require_integer("head_dim", self.head_dim)
-        for name, known in (("norm", NORMS), ("norm_kind", tuple(NORM_KINDS))):
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+        for name, names in (("norm", NORMS), ("norm_kind", tuple(NORM_KINDS))):
+            if getattr(self, name) not in names:
+                raise unknown(name, getattr(self, name), names)
         NON_NEGATIVE.require_scalar("epsilon", self.epsilon)
         for name in ("parallel", "mlp_bias", "gated"):
             require_flag(name, getattr(self, name))
         if self.gated and (self.mlp is None or len(self.mlp) != 1):
-            raise expected("mlp", "one hidden layer, (width,), which has a gate", self.mlp, "or gated=False")
+            raise expected("mlp", "one hidden layer with a gate, (width,)", self.mlp, "or gated=False")
         if self.parallel and (self.norm == "post" or self.mlp is None):
             hint = "which would have no dense layers" if self.mlp is None else "whose norms come after each sum"
             raise expected("parallel", "False for a block " + hint, True)
 
     def norms(self, width: int, count: int) -> tuple[Norm, ...]:
-        """Norms of a stream of that width, with unit scales."""
+        """Norms of a stream of this width, with unit scales."""
         return tuple(NORM_KINDS[self.norm_kind](width, epsilon=self.epsilon) for _ in range(count))
 
     @property
     def parts(self) -> int:
-        """Number of parts of a block that write into the residual stream."""
+        """Number of parts of a block that add to the residual stream."""
         return 1 if self.mlp is None else 2
 
 
 class Block(eqx.Module):
-    """Attention and, where there are any, dense layers; each added to the residual stream.
+    """Attention and, if present, dense layers; each is added to the residual stream.
 
     Attributes:
         attention: Attention of the tokens over each other.
@@ -129,7 +129,7 @@ class Block(eqx.Module):
     def init(
         cls, options: BlockOptions, width: int, *, rotary: bool, std: float | None, writers: int, key: PRNGKeyArray
     ) -> "Block":
-        """Weights of standard deviation ``std``, or by the number of inputs where it is None.
+        """Draw weights of standard deviation ``std``; if None, the number of inputs sets it.
 
         What writes into the stream is drawn smaller by the root of ``writers``, the parts of the whole network that do.
         ``rotary``: whether queries and keys are turned by their place.
@@ -169,7 +169,7 @@ class Block(eqx.Module):
     def __call__(
         self, x: Float[Array, "token width"], layout: Layout, record: Recorder, name: str, rows: slice | None
     ) -> Float[Array, "row width"]:
-        """The stream after the block, of ``rows`` only where they are given."""
+        """The stream after the block, for ``rows`` only if they are given."""
         within = record.within(f"{name}.attention")
         inputs = self.norms[0](x) if self.norm == "pre" else x
         out = within("", self.attention(inputs, layout, within, rows))
@@ -186,7 +186,7 @@ class Block(eqx.Module):
 
 
 class TiedReadout(eqx.Module):
-    r"""Logits by the table of the embedding, which is one array for both: :math:`y = x W_E^\top + b`.
+    r"""Logits from the embedding's table, which is one array for both: :math:`y = x W_E^\top + b`.
 
     Source: [PressWolf17].
     """
@@ -200,7 +200,7 @@ class TiedReadout(eqx.Module):
 
 
 class Transformer(AbstractModel):
-    r"""Embedding, blocks, a last layer norm (``pre`` only), an affine readout of the answering tokens.
+    """Embedding, blocks, a last layer norm (``pre`` only), and an affine readout of the answering tokens.
 
     Named activations, in order: ``embedding``; of each block ``block0.attention.queries``, ``.keys``, ``.values``,
     ``.scores``, ``.pattern``, ``.heads``, ``block0.attention`` (what it adds), ``block0.middle`` (the stream between
@@ -236,7 +236,7 @@ class Transformer(AbstractModel):
         std: float | None = None,
         key: PRNGKeyArray,
     ):
-        """Draw the weights: of variance ``std**2``, or one over the number of inputs where it is None.
+        """Draw the weights with variance ``std**2``, or one over the number of inputs if ``std`` is None.
 
         What writes into the residual stream is drawn smaller by the root of the number of writers, as in GPT-2.
 
@@ -276,7 +276,7 @@ class Transformer(AbstractModel):
         self.final_norm = blocks[-1].norms(stream, 1)[0] if blocks[-1].norm == "pre" else None
         outputs = arrangement.outputs or 1
         if arrangement.tied and width is None:
-            raise expected("width", "a width of the table that is tied", width, "or Tokens(tied=False)")
+            raise expected("width", "a width for the tied table", width, "or Tokens(tied=False)")
         self.readout = (
             TiedReadout(jnp.zeros(outputs)) if arrangement.tied else Dense(stream, outputs, std=std, key=of_readout)
         )
@@ -341,7 +341,7 @@ class Transformer(AbstractModel):
         return Trace(record("prediction", self.answers(x)), record.activations)
 
     def answers(self, stream: Float[Array, "row width"]) -> Float[Array, "row *output"]:
-        """The prediction of rows of the stream, after the last layer norm."""
+        """The prediction from rows of the stream, after the last layer norm."""
         projection, outputs = self.embedding.projection, self.embedding.arrangement.outputs
         if isinstance(self.readout, TiedReadout):
             assert projection is not None  # what is tied has a table
@@ -356,7 +356,7 @@ class Transformer(AbstractModel):
             InputError: The model answers no tokens, or an id is not of its vocabulary.
         """
         arrangement = self.embedding.arrangement
-        require_instance("model", arrangement, Tokens, "one of token ids, Transformer(Tokens(vocabulary), ...)")
+        require_instance("model", arrangement, Tokens, "a model of token ids, Transformer(Tokens(vocabulary), ...)")
         ids = np.asarray(ids)
         if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
             raise expected("ids", "a sequence of token ids", f"{ids.dtype} of shape {ids.shape}")

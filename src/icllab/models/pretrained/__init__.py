@@ -1,4 +1,4 @@
-"""Language models that others trained, from files: ``load``, the ``tokenizer``, and ``verify`` against other logits."""
+"""Pretrained language models from files: ``load``, the ``tokenizer``, and ``verify`` against other logits."""
 
 from typing import TYPE_CHECKING
 

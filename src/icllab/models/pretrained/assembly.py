@@ -1,4 +1,4 @@
-"""A transformer from the arrays of its parts, each of a shape that is checked."""
+"""Assembly of a transformer from the arrays of its parts, with checked shapes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -21,18 +21,18 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Names of nonlinearities there and here."""
+"""Names of nonlinearities in transformers, and in icllab."""
 
 
 class Affine(NamedTuple):
-    """A weight and a bias or None: [inner, outer], per head [width, head, dim], of the output [head, dim, width]."""
+    """Weight and bias (or None): [inner, outer], per head [width, head, dim], or of the output [head, dim, width]."""
 
     weight: Any
     bias: Any = None
 
 
 class BlockWeights(NamedTuple):
-    """Arrays of one block; dense layers first to last, a gate before them."""
+    """Arrays of one block; dense layers from first to last, with a gate before them."""
 
     query: Affine
     key: Affine
@@ -43,7 +43,7 @@ class BlockWeights(NamedTuple):
 
 
 class Weights:
-    """Tensors by name; which have been taken is remembered.
+    """Tensors by name, with a record of those already taken.
 
     Attributes:
         shapes: Shape of each tensor.
@@ -59,11 +59,11 @@ class Weights:
         return name in self.shapes
 
     def take(self, name: str, *shape: int) -> Any:
-        """The tensor of that name; raise unless there is one of that shape."""
+        """The tensor of this name; raise unless it exists with this shape."""
         if name not in self.shapes:
             raise expected(name, f"a tensor of shape {shape}", None)
         if self.shapes[name] != shape:
-            raise expected(name, f"a tensor of shape {shape}, as the configuration says", self.shapes[name])
+            raise expected(name, f"a tensor of shape {shape}, according to the configuration", self.shapes[name])
         self.untaken.discard(name)
         return self._read(name)
 
@@ -73,7 +73,7 @@ class Weights:
         return Affine(weight, self.take(f"{name}.bias", outer) if bias else None)
 
     def norm(self, name: str, width: int, *, shift: bool = True) -> tuple[Any, ...]:
-        """The scale and, in a layer norm, the shift."""
+        """The scale and, for a layer norm, the shift."""
         return tuple(self.take(f"{name}.{part}", width) for part in ("weight", "bias")[: 1 + shift])
 
 
@@ -97,7 +97,7 @@ def assembled(
     final_norm: tuple[Any, ...] | None,
     readout: Affine | None,
 ) -> Transformer:
-    """A transformer with these arrays; ``table`` is that of the positions, which are rotary where it is None.
+    """A transformer with these arrays; ``table`` is the table of positions, or None for rotary positions.
 
     Where ``readout`` is None, the table of the embedding is read with as well. ``blocks`` are drawn one by one.
     """
@@ -137,12 +137,12 @@ def assembled(
     arrays = jax.tree.map(_copied, jax.tree.leaves(parts))
     leaves, structure = jax.tree.flatten(model)  # in the order of the fields: embedding, blocks, last norm, readout
     if [leaf.shape for leaf in leaves] != [array.shape for array in arrays]:
-        raise expected("weights", "arrays of the shapes that the options say", [array.shape for array in arrays])
+        raise expected("weights", "arrays of the shapes that the options determine", [array.shape for array in arrays])
     return jax.tree.unflatten(structure, arrays)
 
 
 def _copied(array: Any) -> Array:
-    """An array of JAX that is no view of a file."""
+    """An array of JAX that does not share memory with a file."""
     return array if isinstance(array, jax.Array) else jnp.array(array)
 
 
@@ -155,7 +155,7 @@ def _readout_bias(model: Any) -> Any:
 
 
 def activation(config: Any, field: str) -> str:
-    """The name here of the nonlinearity in a field of a configuration."""
+    """The name in icllab of the nonlinearity in a field of a configuration."""
     name = getattr(config, field)
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise unsaid(field, name, ", ".join(ACTIVATIONS))
@@ -163,12 +163,12 @@ def activation(config: Any, field: str) -> str:
 
 
 def require(config: Any, **values: Any) -> None:
-    """Raise for the first option that has another value; one that the source does not know has none."""
+    """Raise for the first option with another value; an absent option counts as equal."""
     for name, value in values.items():
         if (option := getattr(config, name, value)) != value:
             raise unsaid(name, option, value)
 
 
 def unsaid(name: str, value: Any, known: Any) -> InputError:
-    """The error for an option that no field of a transformer here can say."""
-    return expected(name, str(known), value, "no field of models.Transformer says anything else")
+    """The error for an option that models.Transformer does not support."""
+    return expected(name, str(known), value, "models.Transformer supports nothing else")

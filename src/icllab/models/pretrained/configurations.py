@@ -1,4 +1,4 @@
-"""Configurations of the families: each field is understood, known to change nothing, or refused by its name."""
+"""Configurations of model families: each field is understood, known to be without effect, or refused by name."""
 
 import functools
 import re
@@ -67,7 +67,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class Family(NamedTuple):
-    """A family: how it is built, and its fields.
+    """A family of models: its build function and its fields.
 
     Attributes:
         build: Builder.
@@ -89,11 +89,11 @@ class Family(NamedTuple):
 
     @property
     def known(self) -> set[str]:
-        """Names of the fields of the family that compute."""
+        """Names of the family's fields that affect the computation."""
         return {*self.sizes, *self.flags, *self.defaults, *self.only, *self.synonyms, *NEUTRAL}
 
     def unknown(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that neither compute nor describe."""
+        """Fields that are neither known to affect the computation nor known to describe it."""
         unlisted = set(fields) - self.known - DESCRIBES
         return {name: value for name, value in fields.items() if name in unlisted and not DESCRIPTION.fullmatch(name)}
 
@@ -146,11 +146,11 @@ class Configuration(NamedTuple):
 
 
 def unread(kind: str, fields: Mapping[str, Any], known: Iterable[str], ignore: Iterable[str]) -> tuple[str, ...]:
-    """The names of fields that are not known; raise unless each is in ``ignore``."""
+    """The names of unknown fields; raise unless each is in ``ignore``."""
     for name, value in fields.items():
         if name not in ignore:
             hint = f"{unknown(kind, name, known)}; ignore=[{name!r}] if it changes nothing"
-            raise expected(name, f"no {kind} that is not understood", value, hint)
+            raise expected(name, f"only known {kind}s", value, hint)
     return tuple(fields)
 
 
@@ -188,8 +188,8 @@ def family_and_fields(
     unread("field", family.unknown(raw), family.known, ())
     values = {**family.flags, **family.defaults}
     values |= {name: value for name, value in raw.items() if name in values or name in family.sizes}
-    for name, known in {**NEUTRAL, **family.only}.items():
-        allowed = known if isinstance(known, tuple) else (known,)
+    for name, neutral in {**NEUTRAL, **family.only}.items():
+        allowed = neutral if isinstance(neutral, tuple) else (neutral,)
         if name in raw and raw[name] not in allowed:
             raise unsaid(name, raw[name], " or ".join(map(str, allowed)))
     _require_one_value(family, raw, values)
@@ -210,7 +210,7 @@ ROTARY = {"rope_theta": "rope_theta", "rotary_emb_base": "rope_theta", "rotary_p
 
 
 def _require_one_value(family: Family, stated: Mapping[str, Any], values: dict[str, Any]) -> None:
-    """Set fields that stand under several names or in several places; raise if these have different values.
+    """Set fields that may have several names or places; raise if these have different values.
 
     Programs differ in which of them they take.
     """
@@ -245,7 +245,7 @@ GLASSLLM = {"vocab_size": "vocab_size", "d_model": "hidden_size", "n_layers": "n
 
 
 def glassllm(text: str, hidden: int, ignore: Iterable[str]) -> Configuration:
-    """The configuration of a file of glassllm, with its hidden width, which only the tensors say."""
+    """The configuration of a file of glassllm; ``hidden`` is the hidden width, which only the tensors show."""
     raw = parse_json(text, "__config__")
     if not isinstance(raw, dict):
         raise expected("__config__", "a JSON object", type(raw).__name__)
@@ -290,7 +290,7 @@ GGUF_WHOLE = {"general.type": ("model",), "split.count": (0, 1)}
 
 
 def from_gguf(metadata: Mapping[str, Any], vocabulary: int, ignore: Iterable[str], *, tied: bool) -> Configuration:
-    """The configuration that the metadata of a GGUF file state.
+    """The configuration stated by a GGUF file's metadata.
 
     Keys that begin with the architecture compute. Others describe: how the file was made, or by whom.
 
@@ -325,11 +325,11 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int, ignore: Iterable[str
         elif name in GGUF_NEUTRAL:
             if value not in GGUF_NEUTRAL[name]:
                 hint = f"{' or '.join(map(str, GGUF_NEUTRAL[name]))} is"
-                raise expected(key, "no key that is not understood", value, hint)
+                raise expected(key, "only known keys", value, hint)
         elif name not in GGUF_DESCRIBES:
             unlisted[key] = value
-    known = {*GGUF_FIELDS, *GGUF_NEUTRAL, *GGUF_DESCRIBES, "rope.dimension_count", "attention.value_length"}
-    ignored = unread("key", unlisted, {f"{kind}.{name}" for name in known}, ignore)
+    names = {*GGUF_FIELDS, *GGUF_NEUTRAL, *GGUF_DESCRIBES, "rope.dimension_count", "attention.value_length"}
+    ignored = unread("key", unlisted, {f"{kind}.{name}" for name in names}, ignore)
     width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
     if isinstance(width, int) and isinstance(heads, int) and heads:
         dim = fields.get("head_dim", width // heads)

@@ -1,4 +1,4 @@
-"""The families of language models as configurations of one :class:`Transformer`, with the names of transformers.
+"""Families of language models as configurations of one :class:`Transformer`, with the names of transformers.
 
 ``config`` has the fields of the family's configuration in transformers as attributes, ``weights`` the tensors by their
 names there. Nothing is folded.
@@ -39,7 +39,7 @@ def gpt2_backbone(
     embedding: Affine,
     readout: Affine | None,
 ) -> Transformer:
-    """GPT-2 between an embedding and a readout; ``name`` begins the names of its tensors."""
+    """GPT-2 between an embedding and a readout; its tensors have names that begin with ``name``."""
     require(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     heads, width, inner = config.n_head, config.n_embd, config.n_inner or 4 * config.n_embd
     dim = _head_dim("n_head", width, heads)
@@ -56,13 +56,13 @@ def gpt2_backbone(
         return Affine(weights.take(f"{name}.weight", inner, outer), weights.take(f"{name}.bias", outer))
 
     def block(i: int) -> BlockWeights:
-        at = f"{name}h.{i}."
-        qkv = layer(f"{at}attn.c_attn", width, 3 * width)
+        prefix = f"{name}h.{i}."
+        qkv = layer(f"{prefix}attn.c_attn", width, 3 * width)
         parts = (slice(j * width, (j + 1) * width) for j in range(3))
         q, k, v = (per_head(Affine(qkv.weight[:, part], qkv.bias[part]), dim) for part in parts)
-        output = from_heads(layer(f"{at}attn.c_proj", width, width), dim)
-        dense = layer(f"{at}mlp.c_fc", width, inner), layer(f"{at}mlp.c_proj", inner, width)
-        return BlockWeights(q, k, v, output, tuple(weights.norm(f"{at}ln_{j}", width) for j in (1, 2)), dense)
+        output = from_heads(layer(f"{prefix}attn.c_proj", width, width), dim)
+        dense = layer(f"{prefix}mlp.c_fc", width, inner), layer(f"{prefix}mlp.c_proj", inner, width)
+        return BlockWeights(q, k, v, output, tuple(weights.norm(f"{prefix}ln_{j}", width) for j in (1, 2)), dense)
 
     places = weights.take(f"{name}wpe.weight", config.n_positions, width)
     final = weights.norm(f"{name}ln_f", width)
@@ -71,7 +71,7 @@ def gpt2_backbone(
 
 
 def gpt_neox(config: Any, weights: Weights) -> Transformer:
-    """GPT-NeoX, such as Pythia."""
+    """GPT-NeoX models, such as Pythia."""
     heads, width, inner = config.num_attention_heads, config.hidden_size, config.intermediate_size
     dim, bias = _head_dim("num_attention_heads", width, heads), getattr(config, "attention_bias", True)
     if getattr(config, "head_dim", None) not in (None, dim):  # transformers takes it for the rotation alone
@@ -91,17 +91,19 @@ def gpt_neox(config: Any, weights: Weights) -> Transformer:
     )
 
     def block(i: int) -> BlockWeights:
-        at = f"gpt_neox.layers.{i}."
-        qkv = weights.affine(f"{at}attention.query_key_value", 3 * width, width, bias=bias)
+        prefix = f"gpt_neox.layers.{i}."
+        qkv = weights.affine(f"{prefix}attention.query_key_value", 3 * width, width, bias=bias)
         of_heads = qkv.weight.reshape(width, heads, 3, dim)
         biases = None if qkv.bias is None else qkv.bias.reshape(heads, 3, dim)
         q, k, v = (Affine(of_heads[:, :, j], None if biases is None else biases[:, j]) for j in range(3))
-        output = from_heads(weights.affine(f"{at}attention.dense", width, width, bias=bias), dim)
+        output = from_heads(weights.affine(f"{prefix}attention.dense", width, width, bias=bias), dim)
         dense = (
-            weights.affine(f"{at}mlp.dense_h_to_4h", inner, width),
-            weights.affine(f"{at}mlp.dense_4h_to_h", width, inner),
+            weights.affine(f"{prefix}mlp.dense_h_to_4h", inner, width),
+            weights.affine(f"{prefix}mlp.dense_4h_to_h", width, inner),
         )
-        norms = tuple(weights.norm(f"{at}{part}", width) for part in ("input_layernorm", "post_attention_layernorm"))
+        norms = tuple(
+            weights.norm(f"{prefix}{part}", width) for part in ("input_layernorm", "post_attention_layernorm")
+        )
         return BlockWeights(q, k, v, output, norms, dense)
 
     tied, rows, count = config.tie_word_embeddings, (config.vocab_size, width), config.num_hidden_layers
@@ -114,7 +116,7 @@ def gpt_neox(config: Any, weights: Weights) -> Transformer:
 
 
 def llama(config: Any, weights: Weights, *, qwen2: bool = False) -> Transformer:
-    """Llama and what has its form, such as SmolLM2; ``qwen2``: with biases of queries, keys and values alone.
+    """Llama and models of its form, such as SmolLM2; ``qwen2`` adds biases of queries, keys and values.
 
     ``config.rotary_pairs`` may say how coordinates are paired; those of transformers are in halves.
     """
@@ -147,18 +149,18 @@ def llama(config: Any, weights: Weights, *, qwen2: bool = False) -> Transformer:
     )
 
     def block(i: int) -> BlockWeights:
-        at = f"model.layers.{i}."
+        prefix = f"model.layers.{i}."
         q, k, v = (
-            per_head(weights.affine(f"{at}self_attn.{part}_proj", count * dim, width, bias=of_qkv), dim)
+            per_head(weights.affine(f"{prefix}self_attn.{part}_proj", count * dim, width, bias=of_qkv), dim)
             for part, count in (("q", heads), ("k", shared), ("v", shared))
         )
-        output = from_heads(weights.affine(f"{at}self_attn.o_proj", width, heads * dim, bias=of_output), dim)
+        output = from_heads(weights.affine(f"{prefix}self_attn.o_proj", width, heads * dim, bias=of_output), dim)
         dense = tuple(
-            weights.affine(f"{at}mlp.{part}_proj", *sizes, bias=mlp_bias)
+            weights.affine(f"{prefix}mlp.{part}_proj", *sizes, bias=mlp_bias)
             for part, sizes in (("gate", (inner, width)), ("up", (inner, width)), ("down", (width, inner)))
         )
         parts = ("input_layernorm", "post_attention_layernorm")
-        norms = tuple(weights.norm(f"{at}{part}", width, shift=False) for part in parts)
+        norms = tuple(weights.norm(f"{prefix}{part}", width, shift=False) for part in parts)
         return BlockWeights(q, k, v, output, norms, dense)
 
     tied, rows, count = config.tie_word_embeddings, (config.vocab_size, width), config.num_hidden_layers
@@ -182,7 +184,7 @@ ROPE_FIELDS += ("original_max_position_embeddings", "low_freq_factor", "high_fre
 
 
 def _rope(config: Any) -> dict[str, Any]:
-    """Fields of the rotary code, which may stand in a dictionary of their own; only the plain one is known."""
+    """Fields of the rotary code, possibly in a separate dictionary; only the plain code is supported."""
     rope = {}
     for name in ("rope_scaling", "rope_parameters"):
         fields = getattr(config, name, None) or {}

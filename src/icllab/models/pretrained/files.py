@@ -1,4 +1,4 @@
-"""Tensors of files that may lie: names, shapes and sizes are checked before memory is taken. Nothing is unpickled."""
+"""Tensors of untrusted files: names, shapes and sizes are checked before memory is allocated; nothing is unpickled."""
 
 import contextlib
 import math
@@ -36,13 +36,13 @@ STAND_INS = {
     b"<!doctype html": ("a web page", "download the file itself"),
     b"<html": ("a web page", "download the file itself"),
 }
-"""Beginnings of what lies in the place of a file that was not fetched."""
+"""First bytes of placeholders for a file that was not fetched."""
 BUFFERS = re.compile(r"(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$")
 """Causal masks and frequencies, which old checkpoints store beside the weights."""
 
 
 class TensorFile(NamedTuple):
-    """Shapes of the tensors of files, and a function that reads one of them."""
+    """Shapes of the tensors of files, and a function that reads one tensor."""
 
     shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str], np.ndarray]
@@ -50,7 +50,7 @@ class TensorFile(NamedTuple):
 
 def missing_extra(error: ImportError) -> EnvironmentFault:
     """The error for a package of the extra that is not installed."""
-    message = f"models.pretrained: expected the extra [pretrained], {error.name} is not installed"
+    message = f"models.pretrained: expected the extra [pretrained], got no package {error.name}"
     return EnvironmentFault(f"{message}; {install_command('pretrained')}")
 
 
@@ -78,7 +78,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def as_default(name: str, array: np.ndarray) -> np.ndarray:
-    """The numbers in JAX's default type of floats; raise if that would round them."""
+    """Convert numbers to JAX's default float type; raise if that would round them."""
     default = np.dtype(jnp.zeros(()).dtype)
     if array.dtype.itemsize > default.itemsize:
         hint = "jax.config.update('jax_enable_x64', True) keeps 64 bits"
@@ -87,7 +87,7 @@ def as_default(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def safetensors_files(paths: list[Path], places: Mapping[str, Path] | None = None) -> TensorFile:
-    """The tensors of one file, or of the shards of one model.
+    """The tensors of one file, or of all shards of one model.
 
     ``places``: file of each tensor, from an index; None: the tensors of all files.
     """
@@ -145,7 +145,7 @@ def npz_file(path: Path) -> tuple[TensorFile, str | None]:
             headers[name] = (entry, shape, dtype)
         text = headers.pop("__config__", None)
         if text is not None and (text[1] != () or text[2].kind != "U"):
-            raise ValueError("a __config__ that is no text")
+            raise ValueError("a __config__ that is not a text")
         configuration = None
         if text is not None:
             with archive.open(text[0]) as stream:

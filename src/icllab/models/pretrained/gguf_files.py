@@ -24,7 +24,7 @@ class GGUF(NamedTuple):
 
 
 class _Cursor:
-    """A place in a file, which no read passes the end of."""
+    """A position in a file; reads beyond the end raise."""
 
     def __init__(self, data: np.ndarray):
         self.data, self.at = data, 0
@@ -47,7 +47,7 @@ class _Cursor:
         return self.take("u1", self.integer("<u8")).tobytes().decode("utf-8", errors)
 
     def value(self, kind: int) -> Any:
-        """A value; bytes of a text that are not UTF-8 stay apart, as in names of files."""
+        """Read a value; bytes of a text that are not UTF-8 are kept as surrogates, as in file names."""
         if kind == STRING:
             return self.string("surrogateescape")
         if kind == ARRAY:
@@ -58,7 +58,7 @@ class _Cursor:
         return self.take(NUMBERS[kind])[0].item()
 
     def bounded(self, count: int, least: int) -> int:
-        """A count of things of at least so many bytes each; raise if the file is too short for them."""
+        """Check a count; raise if the file is too short for that many items of ``least`` bytes."""
         if count * least > len(self.data) - self.at:
             raise ValueError(f"a count of {count} where {len(self.data) - self.at} bytes are left")
         return count

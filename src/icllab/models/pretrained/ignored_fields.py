@@ -1,4 +1,4 @@
-"""Fields of a language model's file that are not known and were ignored: in the model, and in results on it."""
+"""Ignored fields of a language model's file: their names in the model and in results about it."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class AssumedTransformer(Transformer):
-    """A language model with fields that are not known and are assumed to change nothing.
+    """A language model with unknown fields that are assumed to be without effect.
 
     Attributes:
         ignored: Names of the fields. Results on the model have them as an attribute.
@@ -32,7 +32,7 @@ class AssumedTransformer(Transformer):
 
 
 def ignored_fields(*values: Any) -> dict[str, list[str]]:
-    """``{"ignored": names}`` of the language models that the values hold, or nothing if no field was ignored."""
+    """``{"ignored": names}`` for the language models within the values; empty without ignored fields."""
     names: set[str] = set()
     seen: dict[int, Any] = {}  # values are kept, so that no other value gets their ids
     stack = list(values)
@@ -65,7 +65,7 @@ def _held(value: Any) -> Iterable[Any]:
 
 
 def names_ignored(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a diagnostic so that its result names the fields that were ignored in the models of its arguments."""
+    """Decorate a diagnostic so that its result names the ignored fields of its arguments' models."""
 
     @functools.wraps(function)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

@@ -1,4 +1,4 @@
-"""Loading of language models from folders and files: the same function, with the weights that the file has."""
+"""Load language models from folders and files: the same function, with the weights of the file."""
 
 import os
 import re
@@ -49,7 +49,7 @@ _ENDS |= {"E": "model.embed_tokens", "norm_f.gamma": "model.norm"}
 
 
 def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transformer:
-    """The language model in a folder or a file, as a predictor of token prompts with the weights that the file has.
+    """Load the language model in a folder or file as a predictor of token prompts, with the file's weights.
 
     A folder has ``config.json`` and ``*.safetensors`` (GPT-2, GPT-NeoX, Llama, Qwen2; in shards too), or one ``.gguf``
     or ``.npz`` file. A GGUF file has Llama or Qwen2 in a type that the package ``gguf`` dequantises; an ``.npz`` file
@@ -88,9 +88,9 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
         if name in copies:
             table = next(n for n in file.shapes if n.endswith(("wte.weight", "embed_in.weight", "embed_tokens.weight")))
             if not np.array_equal(file.read(name), file.read(table)):
-                raise expected(name, "the table of the embedding, to which it is tied", "another matrix")
+                raise expected(name, "the tied table of the embedding", "another matrix")
         elif not BUFFERS.search(name):
-            raise expected(name, "no tensor that is not understood", file.shapes[name])
+            raise expected(name, "only known tensors", file.shapes[name])
     not_finite = []
 
     def read(name: str) -> np.ndarray:
@@ -101,7 +101,7 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
 
     model = family.build(config, Weights(file.shapes, read))
     if not_finite:
-        _warn(f"{place.name}: NaN or infinite weights in {_listed(not_finite)}: predictions are none")
+        _warn(f"{place.name}: NaN or infinite weights in {_listed(not_finite)}: predictions are meaningless")
     return AssumedTransformer(model, configuration.ignored) if configuration.ignored else model
 
 
@@ -114,7 +114,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def model_path(path: str | os.PathLike[str]) -> Path:
-    """The folder with a configuration, or the one file in it that is a model."""
+    """The folder with a configuration, or its one file that is a model."""
     require_path("path", path)
     place = Path(path)
     if not place.exists():
@@ -140,7 +140,7 @@ def model_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _models_below(place: Path) -> Iterator[Path]:
-    """Folders below with a model, as in a cache of the Hub, whose root has ``snapshots``; that of ``main`` first."""
+    """Subfolders that hold a model, as in a cache of the Hub with ``snapshots``; the one of ``main`` comes first."""
     for repository in (place, *sorted(place.glob("models--*"))):
         main = repository / "refs" / "main"
         snapshots = sorted(repository.glob("snapshots/*"))
@@ -154,18 +154,18 @@ def _models_below(place: Path) -> Iterator[Path]:
 
 
 def _advice(entries: Iterable[Path]) -> str:
-    """Name a file that is not opened, a pickle or an adapter, and the way to a model; or an empty text."""
+    """Advice for a pickle or an adapter, which are not opened: how to get a model; else an empty text."""
     names = sorted(entry.name for entry in entries)
     if pickles := [name for name in names if name.endswith(PICKLES)]:
         hint = "save_pretrained(folder, safe_serialization=True) of transformers writes safetensors"
         return f"{pickles[0]} is not opened, since reading it runs code; {hint}"
     if adapters := [name for name in names if name.startswith("adapter")]:
-        return f"{adapters[0]} is a part of a model; merge_and_unload() of peft makes one"
+        return f"{adapters[0]} is a part of a model; merge_and_unload() of peft makes a whole one"
     return ""
 
 
 def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFile]:
-    """The configuration with the names of transformers, and the tensors likewise."""
+    """The configuration and the tensors, with the names of transformers."""
     if path.suffix.lower() == ".gguf" and path.is_file():
         metadata, tensors = gguf_file(path)
         tensors = _renamed(path, tensors, _gguf_name)
@@ -198,9 +198,9 @@ def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFil
 
 
 def _warn_of_neighbours(folder: Path, raw: Mapping[str, Any]) -> None:
-    """Warn of an adapter beside the model, and of code that another program may run in the place of the family's."""
+    """Warn of an adapter next to the model, and of custom code that other programs may run instead of the family's."""
     if adapters := sorted(entry.name for entry in folder.glob("adapter*.*")):
-        hint = "merge_and_unload() of peft makes one model of both"
+        hint = "merge_and_unload() of peft merges both"
         warnings.warn(f"{folder.name}: {_listed(adapters)} beside the model is not read; {hint}", ResultWarning, 4)
     code = raw.get("auto_map")
     classes = [str(code[name]) for name in code if "Model" in name] if isinstance(code, dict) else []
@@ -210,7 +210,7 @@ def _warn_of_neighbours(folder: Path, raw: Mapping[str, Any]) -> None:
 
 
 def _shards(folder: Path) -> TensorFile:
-    """The tensors of a folder: those of the index, of ``model.safetensors``, or of the one file that there is."""
+    """The tensors of a folder: of the index, of ``model.safetensors``, or of the only safetensors file."""
     index, whole = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if index.is_file():
         places = read_json(index).get("weight_map")
@@ -244,22 +244,22 @@ def _gguf_name(name: str) -> str:
     if parts is None:
         return name
     layer, part, kind = parts.groups()
-    known = _ENDS.get(part) if layer is None else _GGUF_PARTS.get(part)
-    if known is None:
+    new_part = _ENDS.get(part) if layer is None else _GGUF_PARTS.get(part)
+    if new_part is None:
         return name
-    return f"{known}.{kind}" if layer is None else f"model.layers.{layer}.{known}.{kind}"
+    return f"{new_part}.{kind}" if layer is None else f"model.layers.{layer}.{new_part}.{kind}"
 
 
 def _glassllm_name(name: str) -> str:
     parts = re.fullmatch(r"blocks\.(\d+)\.(.+)", name)
     if parts is None:
         return f"{_ENDS[name]}.weight" if name in _ENDS else name
-    known = _GLASSLLM_PARTS.get(parts[2])
-    return name if known is None else f"model.layers.{parts[1]}.{known}.weight"
+    new_part = _GLASSLLM_PARTS.get(parts[2])
+    return name if new_part is None else f"model.layers.{parts[1]}.{new_part}.weight"
 
 
 def _oriented(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shapes of glassllm's matrices, which are [inner, outer], as [outer, inner]."""
+    """Shapes of glassllm's matrices as [outer, inner]; its files have [inner, outer]."""
     return shape[::-1] if "_proj." in name else shape
 
 

@@ -1,4 +1,4 @@
-"""The tokenizer that came with a language model, as one of the package ``tokenizers``."""
+"""The tokenizer of a language model, as an object of the package ``tokenizers``."""
 
 import json
 import os
@@ -39,7 +39,7 @@ SPACE = "▁"
 
 
 def tokenizer(path: str | os.PathLike[str]) -> Any:
-    """The tokenizer of the model in a folder or a file, a ``tokenizers.Tokenizer``.
+    """The tokenizer of the model in a folder or file, a ``tokenizers.Tokenizer``.
 
     It is that of the GGUF file's metadata (byte-level BPE of GPT-2, SmolLM and Qwen2), or else of ``tokenizer.json``
     beside the model (of glassllm too). ``tokenizer(path).encode(text).ids`` are ids for :meth:`Transformer.logits`. A
@@ -69,7 +69,7 @@ def tokenizer(path: str | os.PathLike[str]) -> Any:
     if place.suffix.lower() == ".gguf":
         file, content = _of_gguf(place, file, content)
     if content is None:
-        raise expected("path", "a tokenizer.json beside the model", folder.name)
+        raise expected("path", "a tokenizer.json next to the model", folder.name)
     try:
         result = Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the package raises no class of its own
@@ -86,7 +86,7 @@ def tokenizer(path: str | os.PathLike[str]) -> Any:
 
 
 def _of_gguf(place: Path, file: Path, beside: dict[str, Any] | None) -> tuple[Path, dict[str, Any]]:
-    """The tokenizer of a GGUF file; the one in ``file`` beside it if its own is of a kind that is not known."""
+    """The tokenizer of a GGUF file; the one in the neighbouring ``file`` if the GGUF tokenizer's kind is unknown."""
     metadata, tensors = gguf_file(place)
     tokens, table = metadata.get("tokenizer.ggml.tokens"), tensors.shapes.get("token_embd.weight")
     if isinstance(tokens, list) and table and len(tokens) > table[0]:
@@ -95,19 +95,19 @@ def _of_gguf(place: Path, file: Path, beside: dict[str, Any] | None) -> tuple[Pa
     other_id = "" if beside is None else _other_id(metadata, beside)
     if kind == "gpt2" and pre in PRE_TOKENIZERS:
         if other_id:
-            message = f"{file.name}: not used, since {place.name} has a tokenizer of other ids: {other_id}"
+            message = f"{file.name}: not used, because the tokenizer of {place.name} has other ids: {other_id}"
             warnings.warn(message, ResultWarning, stacklevel=3)
         file, beside = place, _from_metadata(metadata, pre)
     elif beside is None:
-        known = "gpt2 (byte-level BPE) with tokenizer.ggml.pre " + ", ".join(PRE_TOKENIZERS)
-        raise expected("tokenizer.ggml.model", known, (kind, pre), "put the model's tokenizer.json beside it")
+        requirement = "gpt2 (byte-level BPE) with tokenizer.ggml.pre " + ", ".join(PRE_TOKENIZERS)
+        raise expected("tokenizer.ggml.model", requirement, (kind, pre), "put the model's tokenizer.json next to it")
     elif other_id:
-        raise expected(file.name, f"the ids of {place.name}", other_id, "put the model's tokenizer.json beside it")
+        raise expected(file.name, f"the ids of {place.name}", other_id, "put the model's tokenizer.json next to it")
     return file, _with_ends(beside, metadata)
 
 
 def _other_id(metadata: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    """The first token of a ``tokenizer.json`` that has another id in a GGUF file, in words; empty if there is none."""
+    """The first token whose id in ``tokenizer.json`` differs from the GGUF file, in words; empty if there is none."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     try:
         vocabulary = content["model"]["vocab"]
@@ -124,7 +124,7 @@ def _other_id(metadata: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 
 
 def _with_ends(content: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A tokenizer that adds a BOS and an EOS token if the metadata of a GGUF file say so; unchanged if they do not say.
+    """Make a tokenizer add BOS and EOS tokens as a GGUF file's metadata says; unchanged if the metadata does not say.
 
     Raises:
         InputError: The token that is added is not in the file.
@@ -171,10 +171,10 @@ def _from_metadata(metadata: Mapping[str, Any], pre: str) -> dict[str, Any]:
     for key, value in metadata.items():
         name = key.removeprefix("tokenizer.ggml.")
         if name != key and value is not False and not KEYS.fullmatch(name):
-            raise expected(key, "no key that is not understood", value)
+            raise expected(key, "only known keys", value)
     tokens, merges = (metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     if not isinstance(tokens, list) or not isinstance(merges, list) or len(set(tokens)) < len(tokens):
-        raise expected("tokenizer.ggml", "lists of different tokens, and of merges", "others")
+        raise expected("tokenizer.ggml", "lists of different tokens, and of merges", "other values")
     kinds = metadata.get("tokenizer.ggml.token_type", [NORMAL] * len(tokens))
     if not isinstance(kinds, list) or len(kinds) != len(tokens):
         raise expected("tokenizer.ggml.token_type", f"a type of each of {len(tokens)} tokens", np.shape(kinds))
@@ -198,7 +198,7 @@ def _from_metadata(metadata: Mapping[str, Any], pre: str) -> dict[str, Any]:
 
 
 def _glassllm(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The tokenizer of glassllm: characters, then merges, with a mark for each space."""
+    """The tokenizer of glassllm: characters, then merges, with a marker for each space."""
     try:
         merges = [(str(a), str(b)) for a, b in content["merges"]]
         tokens = [*SPECIALS, *content["alphabet"], *(a + b for a, b in merges)]

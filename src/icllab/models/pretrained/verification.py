@@ -1,4 +1,4 @@
-"""A language model beside logits and hidden states that another program computed."""
+"""Comparison of a language model with logits and hidden states that another program computed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from icllab.models.pretrained.ignored_fields import names_ignored
 
 @names_ignored
 def verify(model: Transformer, ids: Any, logits: Any, *, hidden: Any = None, tolerance: float = 1e-3) -> xr.Dataset:
-    r"""Differences of a model from what another program computed of the same ids, from the first layer to the last.
+    r"""Differences of a model from another program's values for the same ids, from the first layer to the last.
 
     .. math:: \text{difference} = \max_i \frac{\|h_i - h'_i\|}{\|h'_i\|}, \qquad
               \text{cosine} = \min_i \frac{\langle h_i, h'_i \rangle}{\|h_i\| \|h'_i\|}
@@ -47,7 +47,7 @@ def verify(model: Transformer, ids: Any, logits: Any, *, hidden: Any = None, tol
     pairs: list[tuple[str, Array, Any]] = []
     if hidden is not None:
         if len(hidden) != len(names):
-            raise expected("hidden", f"{len(names)} states, the embedding's and one of each block", len(hidden))
+            raise expected("hidden", f"{len(names)} states, one of the embedding and one of each block", len(hidden))
         pairs = [(name, trace.activations[name], state) for name, state in zip(names, hidden, strict=True)]
     rows = [_compared(name, *pair) for name, *pair in [*pairs, ("prediction", trace.prediction, logits)]]
     activations = [name for name, *_ in pairs] + ["prediction"]

@@ -1,4 +1,4 @@
-"""Linear attention reduced to one matrix, solved for exactly: ``fit``, its samples and its solvers."""
+"""Linear attention reduced to one matrix and solved exactly: ``fit``, its samples and its solvers."""
 
 from typing import TYPE_CHECKING
 

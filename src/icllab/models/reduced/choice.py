@@ -1,4 +1,4 @@
-r"""Which solver: iterations foretold by the spectrum's edges, weighed against a Cholesky factor's work and memory."""
+"""Choice of a solver: estimated iterations, from the spectrum's edges, against a Cholesky factor's work and memory."""
 
 import math
 from typing import NamedTuple
@@ -24,14 +24,14 @@ NEGLIGIBLE = 1e-10  # eigenvalues of the design below this part of the largest a
 
 
 class Choice(NamedTuple):
-    """A solver and, in a few words, why it."""
+    """A solver and, in a few words, the reason for it."""
 
     solver: str
     reason: str
 
 
 def primal_condition(spectrum: Float[np.ndarray, " parameter"], prompts: int, shift: float) -> float:
-    r"""The condition number that whitening leaves, from the Marchenko-Pastur edges :math:`(1 \pm \sqrt{p/n})^2`.
+    r"""The condition number after whitening, from the Marchenko-Pastur edges :math:`(1 \pm \sqrt{p/n})^2`.
 
     ``spectrum`` has the p eigenvalues of :math:`X^\top X \otimes H^\top H / n` that are not zero, ``prompts`` is n and
     ``shift`` is :math:`(n/d) \lambda`.
@@ -66,7 +66,7 @@ def dual_condition(spectrum: Float[np.ndarray, " parameter"], prompts: int, shif
 
 
 def steps(condition: float, tolerance: float) -> float:
-    r"""The classical bound :math:`\frac12 \sqrt{c}\, \log(2 / \mathrm{tol})` of conjugate gradients."""
+    r"""The classical bound :math:`\frac12 \sqrt{c}\, \log(2 / \mathrm{tol})` on the steps of conjugate gradients."""
     return 0.5 * math.sqrt(condition) * math.log(2 / tolerance)
 
 
@@ -79,7 +79,7 @@ def choose(
     precision: str,
     tolerance: float,
 ) -> Choice:
-    r"""The solver of the least estimated cost, from the eigenvalues of :math:`X^\top X` and of :math:`H^\top H`."""
+    r"""The solver of least estimated cost, from the eigenvalues of :math:`X^\top X` and of :math:`H^\top H`."""
     n, d = prompts, len(query)
     spectrum = (query[:, None] * feature[None, :]).reshape(-1) / n
     spectrum = spectrum[spectrum > NEGLIGIBLE * np.max(spectrum)]

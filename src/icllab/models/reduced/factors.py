@@ -1,4 +1,4 @@
-r"""Cholesky factors for :math:`\Gamma`, where the equations are few, or too badly conditioned to iterate on.
+r"""Cholesky factors for :math:`\Gamma`, for equations that are few or too badly conditioned for iterations.
 
 The equations are those of :mod:`~icllab.models.reduced.solvers`. Everything is float64 NumPy and LAPACK on
 the host: nothing is compiled, which for small systems is all the time there is, and on a CPU the factor is
@@ -20,7 +20,7 @@ _ROWS = 512  # of the feature matrix formed at a time
 
 
 def dual_cholesky(samples: Samples, shift: float, tolerance: float) -> IterativeSolution:
-    r"""Factor the kernel :math:`(X X^\top) \circ (H H^\top) + s I` of order n; the solution of least norm."""
+    r"""Factor the kernel :math:`(X X^\top) \circ (H H^\top) + s I` of order n; the solution has the least norm."""
     x, h, y = _rows(samples)
     kernel = x @ x.T
     kernel *= h @ h.T
@@ -33,7 +33,7 @@ def dual_cholesky(samples: Samples, shift: float, tolerance: float) -> Iterative
 
 
 def primal_cholesky(samples: Samples, shift: float, tolerance: float) -> IterativeSolution:
-    r"""Factor :math:`Z^\top Z + s I` of order d(d+1), the rows of :math:`Z` formed a block at a time."""
+    r"""Factor :math:`Z^\top Z + s I` of order d(d+1), forming the rows of :math:`Z` block by block."""
     x, h, y = _rows(samples)
     d, f = x.shape[1], h.shape[1]
     normal = shift * np.eye(d * f)
@@ -66,7 +66,7 @@ def _refined(
     tolerance: float,
     gamma: Callable[[np.ndarray], np.ndarray],
 ) -> IterativeSolution:
-    """Solve with the factor of ``matrix`` (overwritten), then again for what ``operator`` finds missing."""
+    """Solve with the factor of ``matrix`` (overwritten), then refine by solving for the residual of ``operator``."""
     # Without a factor, where the matrix is not positive definite to float64, the value is zero and its residual 1.
     size = float(np.linalg.norm(right))
     value, residual, relative, steps = np.zeros_like(right), right, float(size != 0), 0

@@ -1,4 +1,4 @@
-r"""Linear attention reduced to the one matrix it computes with, solved for exactly instead of trained.
+r"""Linear attention reduced to one matrix, which is solved for exactly instead of trained.
 
 .. math:: \hat y = x^\top \Gamma h, \qquad
           h = \Big[\frac{d}{\ell} \sum_{i \le \ell} y_i x_i \,;\; \frac{1}{\ell} \sum_{i \le \ell} y_i^2\Big]
@@ -59,7 +59,7 @@ class SolveReport(eqx.Module):
 
 
 class ReducedLinearAttention(AbstractModel):
-    """One head of linear attention, reduced; activations ``features`` (h), ``weights`` (Γh) and ``prediction``.
+    """One reduced head of linear attention; activations ``features`` (h), ``weights`` (Γh) and ``prediction``.
 
     A prediction depends on Γ, ``gamma``, alone; ``task`` is what it was fitted on, for its population errors.
     """
@@ -81,7 +81,7 @@ class ReducedLinearAttention(AbstractModel):
 
     @property
     def converged(self) -> bool:
-        """Whether the fit reached its tolerance."""
+        """True if the fit reached its tolerance."""
         return bool(self.report.converged)
 
     def trace(self, prompt: RegressionPrompt, edit: Edit | None = None) -> Trace:
@@ -98,7 +98,7 @@ class ReducedLinearAttention(AbstractModel):
         weights: AbstractWeights | Float[Array | np.ndarray, "task dim"] | None = None,
         length: int | None = None,
     ) -> float:
-        r"""The exact error :math:`E (y - \hat y)^2` of the last position, noise included; float64, not traceable.
+        r"""The exact error :math:`E (y - \hat y)^2` at the last position, including noise; float64, not traceable.
 
         On the task it was fitted on, or on another; with another distribution of task vectors or an explicit array of
         them, equally likely; and with another context length.
@@ -109,11 +109,11 @@ class ReducedLinearAttention(AbstractModel):
         return moments.error(np.asarray(self.gamma, np.float64))
 
     def icl_error(self) -> float:
-        """The population error on fresh tasks, of the distribution that the pool was drawn from."""
+        """The population error on fresh tasks from the distribution of the pool's tasks."""
         return self.population_error(self.task.fresh())
 
     def idg_error(self) -> float:
-        """The population error on the tasks of pretraining."""
+        """The population error on the pretraining tasks."""
         return self.population_error()
 
 
@@ -136,7 +136,7 @@ def prompts_at(tau: float, dim: int, *, per: str = "d^2") -> int:
 def fit(
     task: LinearRegression, *, prompts: int, ridge: float, key: PRNGKeyArray, **settings: Any
 ) -> ReducedLinearAttention:
-    r"""Pretrain on ``prompts`` contexts of ``task``, to the minimum.
+    r"""Pretrain on ``prompts`` contexts of ``task`` to the minimum.
 
     .. math:: \Gamma^* = \arg\min_\Gamma \sum_{\mu=1}^n (y^\mu - x^{\mu\top} \Gamma h^\mu)^2
               + \frac{n}{d} \lambda \|\Gamma\|_F^2
@@ -172,7 +172,7 @@ def fit_features(
     tolerance: float | None = None,
     iterations: int = 5000,
 ) -> ReducedLinearAttention:
-    """:func:`fit` on a training set that is there already; ``task`` only gives the errors something to be errors on.
+    """:func:`fit` on an existing training set; ``task`` is used only to define the errors.
 
     Args:
         task: As in :func:`fit`.
@@ -192,7 +192,7 @@ def fit_features(
     Domain(above=0, infinite=True).require("tolerance", tolerance)
     require_integer("iterations", iterations)
     if samples.dim != task.dim:
-        raise expected("samples", f"token dimension {task.dim}, as of the task", samples.dim)
+        raise expected("samples", f"the token dimension {task.dim} of the task", samples.dim)
     dtype = samples.query.dtype
     # Accelerators would otherwise round float32 products to ten bits.
     with jax.enable_x64(True), jax.default_matmul_precision("float32"):
@@ -213,7 +213,7 @@ def fit_features(
 def _solve(
     samples: Samples, ridge: float, solver: str, precision: str, tolerance: float, iterations: int
 ) -> tuple[Choice, IterativeSolution]:
-    """Look at the data once, choose, solve; float64 is on."""
+    """Read the data once, choose a solver and solve, with float64 enabled."""
     n = int(samples.prompts)
     system = solvers.system(samples)
     spectrum = solvers.Spectrum.from_system(system)

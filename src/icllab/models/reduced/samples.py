@@ -1,4 +1,4 @@
-r"""The training set of a reduced head: features, queries and labels in equal chunks, padded with zeros.
+"""The training set of a reduced head: features, queries and labels in equal chunks, padded with zeros.
 
 The number of chunks is a *capacity* that grows in steps, and the number of prompts is data: everything
 compiled for a token dimension and a capacity serves all numbers of prompts that fit.
@@ -23,13 +23,13 @@ _ROOMY = 2**26  # bytes; below this, capacities grow fourfold, which saves compi
 
 
 def rows_per_chunk(dim: int) -> int:
-    """Rows that a CPU's cache holds, many more on an accelerator; fewer where d(d+1) is less than that."""
+    """Number of rows that fit a CPU's cache, or many more on an accelerator; fewer if d(d+1) is smaller."""
     limit = 512 if jax.default_backend() == "cpu" else 8192
     return min(limit, 2 ** math.ceil(math.log2(dim * (dim + 1))))
 
 
 def capacity(prompts: int, dim: int) -> int:
-    """Chunks to reserve: those of d(d+1) prompts, times four or two as often as needed, once at least for more."""
+    """Chunks to reserve: enough for d(d+1) prompts, then multiplied by four or two until all prompts fit."""
     rows, parameters = rows_per_chunk(dim), dim * (dim + 1)
     chunks = least = -(-parameters // rows)
     while chunks * rows < prompts or (prompts > parameters and chunks == least):
@@ -73,7 +73,7 @@ class Samples(eqx.Module):
         features: Float[Array | np.ndarray, "prompt feature"],
         label: Float[Array | np.ndarray, " prompt"],
     ) -> "Samples":
-        """Samples from explicit rows, for contexts that come from elsewhere."""
+        """Make samples from explicit rows, for contexts from other sources."""
         prompts, dim = np.shape(query)
         if np.shape(features) != (prompts, dim + 1) or np.shape(label) != (prompts,) or prompts < 1:
             shapes = [np.shape(a) for a in (query, features, label)]
@@ -90,7 +90,7 @@ class Samples(eqx.Module):
         return cls(chunked(query), chunked(features), chunked(label), jnp.asarray(prompts, jnp.int32))
 
     def shuffled(self, *, key: PRNGKeyArray) -> "Samples":
-        """The same queries and features under permuted labels: a world in which there is nothing to learn."""
+        """The same queries and features with permuted labels, so that nothing can be learned."""
         require_key(key)
         size = self.label.size
         last = jnp.where(jnp.arange(size) < self.prompts, jax.random.uniform(key, (size,)), 2.0)

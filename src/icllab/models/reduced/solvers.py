@@ -1,4 +1,4 @@
-r"""Conjugate gradients for :math:`\Gamma`; :mod:`~icllab.models.reduced.factors` has what is for few or hard equations.
+r"""Conjugate gradients for :math:`\Gamma`; :mod:`~icllab.models.reduced.factors` has direct solvers.
 
 With :math:`z_\mu = \mathrm{vec}(x_\mu h_\mu^\top)` the rows of :math:`Z`, all solve
 
@@ -42,7 +42,7 @@ class Whitening(eqx.Module):
     inverse: Float[Array, "dim feature"] = eqx.field(converter=jnp.asarray)
 
     def __call__(self, gamma: Float[Array, "dim feature"]) -> Float[Array, "dim feature"]:
-        """Apply it."""
+        """Apply the preconditioner."""
         return self.query @ ((self.query.T @ gamma @ self.feature) * self.inverse) @ self.feature.T
 
 
@@ -56,11 +56,11 @@ class Spectrum(NamedTuple):
 
     @classmethod
     def from_system(cls, system: System) -> "Spectrum":
-        """Two eigendecompositions, O(d^3)."""
+        """Compute two eigendecompositions, in O(d^3)."""
         return cls(*np.linalg.eigh(np.asarray(system.query)), *np.linalg.eigh(np.asarray(system.feature)))
 
     def whitening(self, prompts: int, shift: float) -> Whitening:
-        r"""The inverse of :math:`X^\top X \otimes H^\top H / n + s I`; directions that no prompt has are left out.
+        r"""The inverse of :math:`X^\top X \otimes H^\top H / n + s I`; directions absent from all prompts are left out.
 
         Without a ridge and with fewer prompts than directions it is the identity: there, whitening would lead to
         another of the many solutions than the one of least norm.
@@ -75,7 +75,7 @@ class Spectrum(NamedTuple):
 
 @jax.jit
 def system(samples: Samples) -> System:
-    """Everything of size d(d+1) that a solve starts from, in one pass over the data."""
+    """The terms of size d(d+1) with which a solve starts, in one pass over the data."""
 
     def add(chunk: Array, total: System) -> System:
         x, h, y = (part[chunk].astype(_DOUBLE) for part in (samples.query, samples.features, samples.label))
@@ -108,7 +108,7 @@ def _forward(samples: Samples, gamma: Float[Array, "dim feature"], dtype: np.dty
 
 
 def _gram(samples: Samples, gamma: Float[Array, "dim feature"], dtype: np.dtype) -> Float[Array, "dim feature"]:
-    r""":math:`Z^\top Z\,\mathrm{vec}\,\Gamma`, each chunk used twice while it is in the cache."""
+    r""":math:`Z^\top Z\,\mathrm{vec}\,\Gamma`, using each chunk twice while it is in the cache."""
     narrow = gamma.astype(dtype)
 
     def add(chunk: Array, total: Array) -> Array:
@@ -151,7 +151,7 @@ def primal_pcg(
 def dual_cg(
     samples: Samples, shift: Array, tolerance: Array, iterations: Array, *, dtype: np.dtype
 ) -> IterativeSolution:
-    """Conjugate gradients on the dual; nothing to precondition where no direction is seen twice."""
+    """Conjugate gradients on the dual, which needs no preconditioner unless a direction occurs in several prompts."""
 
     def kernel(values: Array, dtype: np.dtype) -> Array:
         return _forward(samples, _adjoint(samples, values, dtype), dtype) + shift * values
