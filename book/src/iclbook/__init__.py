@@ -1,4 +1,4 @@
-"""What was found with icl-lab: claims on in-context learning with their data, and the theories that they compare.
+"""Findings made with icl-lab: claims on in-context learning with their data, and theories that are compared on it.
 
 ``claims/<subject>/<finding>/`` are the claims and ``arena/<table>/`` measured phenomena with theories of them.
 ``planted/`` has families of known answer and ``power/`` how often each verdict is given along them; ``figures/`` are

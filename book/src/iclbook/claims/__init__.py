@@ -1,1 +1,1 @@
-"""Published findings: each a folder that says what should be true, measures it, and checks it."""
+"""Published findings, each a folder with a statement, its measurement and its check."""

@@ -31,7 +31,7 @@ def verdicts(strength, *, replicates, key):
 
 @jax.jit
 def _measured(keys, strength):
-    """Cosines and gaps [replicate, seed, step, examples]; before training the change is no step."""
+    """Cosines and gaps [replicate, seed, step, examples]; before training the change is not a step."""
 
     def of_network(key):
         of_features, of_weights, of_stages = jax.random.split(key, 3)
@@ -75,7 +75,7 @@ def _of_network(key, matrix, w, strength):
 
 
 def _verdict(cosines, gaps):
-    """Judge made-up networks of one architecture by the claim's own check."""
+    """Judge simulated networks of one architecture by the claim's own check."""
     dims = ("seed", "step", "examples")
     zeros = np.zeros((SEEDS, 2))
     data = {"step_cosine": (dims, cosines), "best_step_gap": (dims, gaps)}

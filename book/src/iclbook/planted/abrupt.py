@@ -39,7 +39,7 @@ STEPS, NOISE = np.linspace(20.0, 2000.0, 100), 0.05
 
 
 def verdicts(strength, *, replicates, key):
-    """Plateau and end are known, 1 and 0, as the accuracy of an induction head has them."""
+    """Verdicts with known plateau and end, 1 and 0, as for the accuracy of an induction head."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     half = rng.uniform(300.0, 600.0, size=(replicates, 1))
     losses = np.exp(-np.log(2) * (STEPS / half) ** strength) + NOISE * rng.normal(size=(replicates, len(STEPS)))

@@ -49,7 +49,7 @@ SEEDS = 10
 
 
 def verdicts(strength, *, replicates, key):
-    """One finding for each replicate."""
+    """The outcome of one finding for each replicate."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     values = strength / np.sqrt(SEEDS) + rng.normal(size=(replicates, SEEDS))
     estimate = estimates.mean(xr.DataArray(values, dims=("replicate", "seed")))

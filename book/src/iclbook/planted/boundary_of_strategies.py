@@ -27,7 +27,7 @@ def verdicts(strength, *, replicates, key):
 
 
 def _verdict(memorised):
-    """Judge networks that memorise so much, in bigrams alone."""
+    """Judge networks that memorise with this weight, in bigrams only."""
     kept = np.clip(memorised, 0.0, 1.0).T
     weights = np.stack([0 * kept, 0 * kept, kept, 1 - kept])[:, :, None, None]
     each = ("predictor", "tasks", "step", "distribution", "seed")

@@ -47,7 +47,7 @@ class Step(AbstractPredictor):
 
 
 def verdicts(strength, *, replicates, key):
-    """Each replicate has a rate and prompts of its own."""
+    """One verdict for each replicate, which has its own rate and prompts."""
     names = []
     for i, k in enumerate(jax.random.split(key, replicates)):
         of_rate, of_prompts = jax.random.split(k)

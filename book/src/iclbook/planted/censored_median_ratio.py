@@ -21,7 +21,7 @@ MEMBERS, MEDIAN, SPREAD, HORIZON, BOUND = 32, 4000.0, 0.55, 14_000.0, 2.0
 
 
 def verdicts(strength, *, replicates, key):
-    """One verdict a replicate."""
+    """One verdict for each replicate."""
     scales = MEDIAN * jnp.array([1.0, strength])[:, None, None]
     times = scales * jnp.exp(SPREAD * jax.random.normal(key, (2, replicates, MEMBERS)))
     times = xr.DataArray(times, dims=("group", "replicate", "seed"))

@@ -31,7 +31,7 @@ CORRELATIONS = (0.0, 0.5, 0.7)
 
 
 def curve(strength, replicate, rng):
-    """One of the falls, with a drop and correlated noise; replicates take falls and correlations in turn."""
+    """A curve with a drop and correlated noise; replicates cycle through falls and correlations."""
     fall, rho = FALLS[replicate % 3], CORRELATIONS[replicate // 3 % 3]
     noise = rng.normal(size=len(STEPS))
     for i in range(1, len(noise)):
@@ -40,7 +40,7 @@ def curve(strength, replicate, rng):
 
 
 def verdicts(strength, *, replicates, key):
-    """A break is found if one is reported whose interval holds the place of the drop."""
+    """One verdict for each replicate: a break is found if the interval of a reported break holds the drop."""
     found = []
     for i in range(replicates):
         rng = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.fold_in(key, i))))

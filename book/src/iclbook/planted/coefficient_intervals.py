@@ -25,7 +25,7 @@ STEP, LOW, HIGH = 0.02, -160.0, 30.0
 
 
 def verdicts(strength, *, replicates, key):
-    """``"holds"`` or ``"misses"``, with ``", warned"`` where no curve that is considered fits."""
+    """``"holds"`` or ``"misses"``, with ``", warned"`` if none of the considered curves fits."""
     answers = []
     for one in jax.random.split(key, replicates):
         rng = np.random.default_rng(np.asarray(jax.random.key_data(one)))
@@ -48,7 +48,7 @@ def verdict(log_t, energy, value, rng, **known):
 
 
 def quadratic(rng, log_t):
-    """Minus log Z of a quadratic, lambda, number of parameters and geometry of the minimum."""
+    """Minus log Z of a quadratic, with lambda, the number of parameters and the geometry of the minimum."""
     h = np.exp(rng.uniform(-3, 3, rng.integers(3, 13)) * math.log(10) / 2)
     return np.log1p(np.exp(log_t)[:, None] * h).sum(1) / 2, len(h) / 2, len(h) + int(rng.integers(5)), Geometry(h, SURE)
 

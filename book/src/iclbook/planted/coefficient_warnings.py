@@ -25,7 +25,7 @@ VALUE, PARAMETERS = 1.0, 6
 
 
 def verdicts(strength, *, replicates, key):
-    """``"holds"`` or ``"misses"``, with ``", warned"`` where no curve that is considered fits."""
+    """``"holds"`` or ``"misses"``, with ``", warned"`` if none of the considered curves fits."""
     log_t = math.log(SAMPLES / math.log(SAMPLES)) + np.linspace(-DECADES * math.log(10), 0, POINTS)
     intervals = np.stack([log_t[:-1], log_t[1:]], axis=1)
     falling = strength * np.linspace(1, 0, POINTS - 1)

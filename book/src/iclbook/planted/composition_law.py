@@ -28,7 +28,7 @@ REPLICATES = 200
 
 
 class Waves(FAST_WEIGHTS["Partly"]):
-    """Fast weights with an addition to the weights that is no sum over the context."""
+    """Fast weights with an addition to the weights that is not a sum over the context."""
 
     def __call__(self, prompt):
         """The answers at every position."""
@@ -39,5 +39,5 @@ class Waves(FAST_WEIGHTS["Partly"]):
 
 
 def verdicts(strength, *, replicates, key):
-    """A verdict of every replicate."""
+    """One verdict for each replicate."""
     return FAST_WEIGHTS["verdicts"](strength, replicates=replicates, key=key, kind=Waves)

@@ -38,7 +38,7 @@ def group(rng, shift):
 
 
 def verdicts(strength, *, replicates, key):
-    """All 70 divisions of eight runs are enumerated, so that no seed matters."""
+    """One verdict for each replicate; all 70 divisions of eight runs are enumerated, so that no seed matters."""
     rng, names = np.random.default_rng(np.asarray(jax.random.key_data(key))), []
     for _ in range(replicates):
         table = delay(group(rng, 0.0), group(rng, strength))

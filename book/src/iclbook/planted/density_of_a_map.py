@@ -19,7 +19,7 @@ DIMENSION, TAIL = 2, 0.01
 
 
 def verdicts(strength, *, replicates, key):
-    """One for each set of draws."""
+    """One verdict for each set of draws."""
     seeds = np.asarray(jax.random.bits(key, (replicates,))).tolist()
     return [_verdict(DIMENSION + strength, seed) for seed in seeds]
 

@@ -43,12 +43,12 @@ def passages(strength, rngs):
 
 @functools.lru_cache
 def threshold():
-    """The level that runs without the context set."""
+    """The level set by runs without the context."""
     return detection.threshold(passages(0.0, [np.random.default_rng([38, i]) for i in range(CALIBRATION)]), rate=RATE)
 
 
 def verdicts(strength, *, replicates, key):
-    """``alarm`` or ``silent``, of each replicate."""
+    """``alarm`` or ``silent``, one for each replicate."""
     digits = np.asarray(jax.random.key_data(key)).ravel().tolist()
     rngs = [np.random.default_rng([i, *digits]) for i in range(replicates)]
     alarms = detection.alarms(passages(strength, rngs), threshold())

@@ -71,7 +71,7 @@ def measured(strength, rng, kind=Partly):
 
 
 def verdicts(strength, *, replicates, key, kind=Partly):
-    """A verdict of every replicate."""
+    """One verdict for each replicate."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     with jax.enable_x64(True):
         return [law(measured(strength, rng, kind)).outcome.value for _ in range(replicates)]

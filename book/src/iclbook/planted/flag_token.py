@@ -28,7 +28,7 @@ def verdicts(strength, *, replicates, key):
 
 
 def _verdict(strength, rng):
-    """Judge made-up networks by the claim's own check."""
+    """Judge simulated networks by the claim's own check."""
     scales, rows = np.array(claim.SCALES), ("seed", "target", "scale")
     scatter = np.stack([np.zeros(SEEDS), ACROSS_SCATTER * rng.normal(size=SEEDS)], axis=1)[:, :, None]
     moved = 0.1 * scales**0.8 * np.exp(scatter + FIT_SCATTER * rng.normal(size=(SEEDS, 2, len(scales))))

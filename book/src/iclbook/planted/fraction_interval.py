@@ -29,7 +29,7 @@ MEMBERS = 24
 
 
 def verdicts(strength, *, replicates, key):
-    """One verdict a replicate."""
+    """One verdict for each replicate."""
     members = np.asarray(jax.random.uniform(key, (replicates, MEMBERS))) < strength
     estimate = intervals.fraction(xr.DataArray(members, dims=("replicate", "seed")))
     return [finding.outcome.value for finding in checks.above("p", "fraction", estimate, 0.5)]

@@ -44,12 +44,12 @@ class Mixture(AbstractPredictor):
     second: eqx.Module
 
     def __call__(self, prompt):
-        """The mean."""
+        """The weighted mean of the two answers."""
         return (1 - self.weight) * self.first(prompt) + self.weight * self.second(prompt)  # pyright: ignore[reportCallIssue]
 
 
 def verdicts(strength, *, replicates, key):
-    """The candidate rate starts at a third of the right one."""
+    """One verdict for each replicate; the candidate's rate starts at a third of the right one."""
     ridge = Ridge(float(TASK.noise_variance))
     descent, start = (GradientDescent(r, layers=1, dim=4, normalised=True, half=False) for r in (RATE, RATE / 3))
     network, candidates = Mixture(jnp.asarray(strength), ridge, descent), {RIDGE: ridge, DESCENT: start}

@@ -26,7 +26,7 @@ REPLICATES = 200
 
 
 class Attention(FAST_WEIGHTS["Partly"]):
-    """A direct term, and attention whose kernel is curved."""
+    """A direct term, and attention with a curved kernel."""
 
     def __call__(self, prompt):
         """The answers at every position."""
@@ -38,5 +38,5 @@ class Attention(FAST_WEIGHTS["Partly"]):
 
 
 def verdicts(strength, *, replicates, key):
-    """A verdict of every replicate."""
+    """One verdict for each replicate."""
     return FAST_WEIGHTS["verdicts"](strength, replicates=replicates, key=key, kind=Attention)

@@ -28,7 +28,7 @@ def verdicts(strength, *, replicates, key):
 
 
 def _verdict(ratios):
-    """Judge drops whose rests differ by these ratios, on plateaus that are as claimed."""
+    """Judge drops whose rests have these ratios, with the plateaus as claimed."""
     rests = TIME * np.stack([np.ones(SEEDS), ratios])[..., None] * np.array([0.0, 0.3, 1.0, 2.5])
     axes = "start_std", "seed"
     dataset = xr.Dataset(

@@ -21,7 +21,7 @@ TRAINED = 0.01
 
 
 def verdicts(strength, *, replicates, key):
-    """A verdict of every replicate."""
+    """One verdict for each replicate."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     tests = FAST_WEIGHTS["measured"]
     with jax.enable_x64(True):

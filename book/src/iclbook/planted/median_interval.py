@@ -23,7 +23,7 @@ MEMBERS, WIDTH = 42, 0.06
 
 
 def verdicts(strength, *, replicates, key):
-    """One verdict a replicate."""
+    """One verdict for each replicate."""
     ratios = jnp.exp(strength + WIDTH * jax.random.t(key, 2.0, (replicates, MEMBERS)))
     estimate = intervals.median(xr.DataArray(ratios, dims=("replicate", "seed")))
     return [finding.outcome.value for finding in checks.above("r", "ratio", estimate, 1.0)]

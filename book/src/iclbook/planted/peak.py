@@ -24,7 +24,7 @@ RECORDS, TOP, NOISE, CORRELATION = 240, 60, 0.15, 0.8
 
 
 def curve(strength, index):
-    """The logarithm without noise."""
+    """The logarithm of the curve without noise."""
     t = np.arange(RECORDS)
     fall = -6 * np.clip((t - TOP) / (RECORDS - TOP), 0, 1)
     if strength:
@@ -33,7 +33,7 @@ def curve(strength, index):
 
 
 def verdicts(strength, *, replicates, key):
-    """``peak`` or ``none``, of each replicate."""
+    """``peak`` or ``none``, one for each replicate."""
     rows = []
     for i in range(replicates):
         rng = np.random.default_rng([i, *np.asarray(jax.random.key_data(key)).ravel().tolist()])

@@ -32,7 +32,7 @@ def verdicts(strength, *, replicates, key):
 
 @jax.jit
 def _measured(keys, strength):
-    """What each rank leaves, [replicate, seed, rank]."""
+    """Residuals for each rank, [replicate, seed, rank]."""
     spectrum = jnp.arange(1.0, INNER + 1) ** -1.0
 
     def of_context(key):
@@ -57,7 +57,7 @@ def _measured(keys, strength):
 
 
 def _verdict(left):
-    """Judge made-up networks by the claim's own check."""
+    """Judge simulated networks by the claim's own check."""
     errors = np.tile(np.array([0.0, 1.2, 0.8, 0.8]), (SEEDS, 1))
     data = {"patch_error": (("seed", "patch"), errors), "rank_left": (("seed", "map_rank"), left)}
     coords = {"seed": range(SEEDS), "patch": list(claim.PATCHES), "map_rank": list(claim.RANKS)}

@@ -22,7 +22,7 @@ CHAINS, DRAWS, SHARE = 4, 1000, 0.6
 
 
 def verdicts(strength, *, replicates, key):
-    """The chains start where they stay."""
+    """One verdict for each replicate; the chains start in their stationary distribution."""
     rng, names = np.random.default_rng(np.asarray(jax.random.key_data(key))), []
     for _ in range(replicates):
         noise = rng.normal(size=(CHAINS, DRAWS))

@@ -36,7 +36,7 @@ def verdicts(strength, *, replicates, key):
 
 
 def overlaps(share, spanned, rng):
-    """Overlaps of other contexts and of the same between two halves, [2, seed]."""
+    """Overlaps of other contexts and of the same context between two halves, [2, seed]."""
     common = np.clip(np.rint(DIRECTIONS * (share + SCATTER * rng.normal(size=SEEDS))), 0, DIRECTIONS)
     own = np.arange(DIRECTIONS) >= common[:, None]  # [seed, direction]
     rows = rng.normal(size=(SEEDS, CONTEXTS, 2, spanned, DIRECTIONS))

@@ -16,7 +16,7 @@ REPLICATES = 100
 
 
 class Power(eqx.Module):
-    """A power of the length of the weights."""
+    """A power of the norm of the weights."""
 
     half: jax.Array
 
@@ -41,7 +41,7 @@ class Squared(eqx.Module):
 
 
 def verdicts(strength, *, replicates, key):
-    """One for each key of the populations."""
+    """One verdict for each key of the populations."""
     power, found = Power(jnp.asarray(0.5 / (strength + 0.5))), []
     for i in range(replicates):
         coefficients = learning_coefficient(

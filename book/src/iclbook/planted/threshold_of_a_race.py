@@ -36,7 +36,7 @@ def verdicts(strength, *, replicates, key):
 
 
 def _verdict(strength, rng):
-    """Judge made-up runs of a power law of memorising."""
+    """Judge simulated runs with a power law of memorising."""
     drives = PREFACTOR * CLASSES[:, None] ** EXPONENT * np.exp(DRIVES[:, None] * rng.normal(size=(3, 4, SEEDS)))
     threshold = np.log(ALONE / 2 / PREFACTOR) / EXPONENT - strength
     together = np.log(np.array(claim.RATIOS)[:, None] * PAIRS[:, None, None])

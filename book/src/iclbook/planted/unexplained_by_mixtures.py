@@ -27,7 +27,7 @@ def verdicts(strength, *, replicates, key):
 
 
 def _verdict(left):
-    """Judge mixtures that leave so much."""
+    """Judge mixtures that leave this much of the divergence."""
     each = ("predictor", "tasks", "step", "distribution", "seed")
     shape = (4, len(POOLS), 1, 2, SEEDS)
     dataset = xr.Dataset(

@@ -1,4 +1,4 @@
-"""Findings and figures that claims about exact fits of linear attention share."""
+"""Findings and figures shared by claims about exact fits of linear attention."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ _SYMBOLS = {"tau": r"\tau", "alpha": r"\alpha", "kappa": r"\kappa", "ridge": r"\
 
 
 def closed_forms(dataset: xr.Dataset, largest: float) -> list[Finding]:
-    """Do both errors agree with their closed forms for d to infinity? ``largest``: relative error of a limit."""
+    """Do both errors agree with their closed forms as d grows? ``largest``: relative error of a limit."""
     findings = []
     for kind in ("icl", "idg"):
         limits = estimates.limit(estimates.mean(dataset[f"{kind}_error"]), order=2)
@@ -24,7 +24,7 @@ def closed_forms(dataset: xr.Dataset, largest: float) -> list[Finding]:
 
 
 def ratio(id: str, quantity: str, values: xr.DataArray, form: xr.DataArray, largest: float) -> list[Finding]:
-    """Is a quantity over its closed form at the same dimension 1 for d to infinity?"""
+    """Does the ratio of a quantity to its closed form at the same dimension tend to 1 as d grows?"""
     limits = estimates.limit(estimates.mean(values / form), order=2)
     return checks.agrees(id, f"{quantity} / closed form, d to infinity", limits, 1.0, largest_error=largest)
 
@@ -42,12 +42,12 @@ def against_tau(dataset: xr.Dataset, hue: str, ylim: Mapping[str, tuple[float, f
 
 
 def parameters_label(law: Mapping[str, float]) -> str:
-    r"""Parameters of a fit to a pool of tasks in LaTeX without dollars: ``\tau = 2,\ \alpha = 5`` and so on."""
+    r"""LaTeX, without dollars, for the parameters of a fit to a pool of tasks, such as ``\tau = 2,\ \alpha = 5``."""
     values = {name: f"{law[name]:g}".replace("inf", r"\infty") for name in _SYMBOLS}
     return r",\ ".join(f"{symbol} = {values[name]}" for name, symbol in _SYMBOLS.items())
 
 
 def select_settings(dataset: xr.Dataset, titles: Mapping[str, str]) -> xr.Dataset:
-    """Select the largest dimension and the settings that have a title, and name them by it."""
+    """Select the largest dimension and the settings with a title, and rename the settings to their titles."""
     names = [name for name in titles if name in dataset.setting.values]
     return dataset.isel(dim=-1).sel(setting=names).assign_coords(setting=[titles[name] for name in names])

@@ -1,4 +1,4 @@
-"""Theories of the log odds of memorising, fitted on a part of a grid of tasks K and steps N and scored on the others.
+"""Theories of the log odds of memorising, fitted to part of a grid of tasks K and steps N and scored on the rest.
 
 A theory is a function of three real numbers and of what is known in advance of each cell. All are fitted by least
 squares of the probability :math:`p = 1/(1+e^{-\\eta})` on the same cells, from several starts.
@@ -23,7 +23,7 @@ _CODE = 4000.0  # bits of the program of either predictor, about 500 bytes
 
 
 class Known(NamedTuple):
-    """What is known in advance of each cell: K, N, the exact loss gap in nats, and the dimension of a task."""
+    """Known properties of each cell: K, N, the exact loss gap in nats, and the dimension of a task."""
 
     tasks: Array
     steps: Array
@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 class Theory(NamedTuple):
-    """Log odds from cells and three numbers, and starts of a fit."""
+    """Log odds as a function of cells and three numbers, with starts of a fit."""
 
     log_odds: LogOdds
     starts: tuple[tuple[float, float, float], ...]
@@ -48,7 +48,7 @@ def _posterior(known: Known, numbers: Array, code: float = _CODE) -> Number:
 
 
 def _pool_alone(known: Known, numbers: Array) -> Number:
-    """The same with programs of no bits."""
+    """The posterior with programs of zero bits."""
     return _posterior(known, numbers, code=0.0)
 
 
@@ -83,12 +83,12 @@ NULLS = ("constant", "nearest")
 
 
 def probability(name: str, known: Known, numbers: Array) -> Array:
-    """Probability of memorising that a theory gives each cell."""
+    """Probability of memorising in each cell according to a theory."""
     return expit(np.clip(THEORIES[name].log_odds(known, numbers), -_BOUND, _BOUND))
 
 
 def fit(name: str, known: Known, measured: Array, starts: Sequence[Array | tuple[float, ...]] | None = None) -> Array:
-    """Three numbers of least squared error of the probability, the best of several starts."""
+    """Three numbers that minimise the squared error of the probability, the best of several starts."""
 
     def residuals(numbers: Array) -> Array:
         return probability(name, known, numbers) - measured
@@ -102,7 +102,7 @@ def fit(name: str, known: Known, measured: Array, starts: Sequence[Array | tuple
 
 
 def null(name: str, at: Known, cells: Known, measured: Array) -> Array:
-    """The mean of the cells that are fitted, or the nearest of them in log K and log N."""
+    """Null prediction: the mean of the fitted cells, or the nearest of them in log K and log N."""
     if name == "constant":
         return np.full(at.tasks.shape, measured.mean())
     ratios = [np.log(ours[:, None] / theirs[None, :]) for ours, theirs in zip(at[:2], cells[:2], strict=True)]
@@ -150,7 +150,7 @@ def score(known: Known, samples: Array, fitted: Array, parts: Sequence[Array], *
 def _row(
     name: str, known: Known, at: Known, samples: Array, fitted: Array, parts: Sequence[Array], numbers: dict
 ) -> tuple:
-    """Predictions and both scores ``[test set, part]`` of one theory; the first fit is the start of later ones."""
+    """Predictions and both scores ``[test set, part]`` of one theory; the first fit starts the later ones."""
     means = samples.mean(-1)
     if name in THEORIES:
         values = fit(name, at, means[0, fitted], [numbers[name]] if name in numbers else None)

@@ -23,7 +23,7 @@ def best_for_others(values: np.ndarray) -> np.ndarray:
 
 
 def crossing(places: np.ndarray, values: np.ndarray, level: float) -> np.ndarray:
-    """The log position at which every column of ``values [position, column]`` rises above ``level`` for good.
+    """The log position after which every column of ``values [position, column]`` stays above ``level``.
 
     Linear in the log between positions. Minus infinity if all lie above, infinity if the last lies below.
     """
@@ -34,7 +34,7 @@ def crossing(places: np.ndarray, values: np.ndarray, level: float) -> np.ndarray
 def ratio_crossings(
     above: xr.DataArray, below: xr.DataArray, along: str, levels: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log positions on an axis where a ratio of means over seeds crosses levels, and their bootstrap covariance.
+    """Log positions on an axis at which a ratio of means over seeds crosses levels, and their bootstrap covariance.
 
     Seeds are resampled at each position independently. The covariance is NaN for a single seed, if the means do not
     cross inside the grid, or if a tenth of the samples or more do not.
@@ -66,7 +66,7 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], values: np.ndarray)
 
 
 def _variance_factor(seeds: int) -> float:
-    """Factor n/(n - 1) of bootstrap variances: a mean of n resampled values varies by 1 - 1/n too little."""
+    """Factor n/(n - 1) that corrects bootstrap variances: a mean of n resampled values varies by 1 - 1/n too little."""
     return seeds / (seeds - 1) if seeds > 1 else np.nan
 
 

@@ -55,10 +55,10 @@ def fitted_losses(name: str, prompts: "RegressionPrompt", length: int, table: "T
 
 
 def floored(losses: Losses) -> Losses:
-    """Losses, at least that of half a unit of the target, which is a whole number."""
+    """Losses, replaced by at least the loss of half a unit of the target, which is an integer."""
     return np.maximum(losses, RESOLVED)
 
 
 def log_losses(losses: Losses) -> Losses:
-    """Logarithms of floored losses: a mean of whole numbers can be exactly right."""
+    """Logarithms of floored losses, because a mean of integers can be exactly right."""
     return np.log(floored(losses))

@@ -1,4 +1,4 @@
-"""Networks, training and errors of the claims about trained transformers."""
+"""Networks, training and errors for claims about trained transformers."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def transformer(
     positions: str = "none",
     length: int | None = None,
 ) -> Transformer:
-    """Causal pre-norm blocks of softmax attention and an MLP, which answer at every example as at a query."""
+    """Causal pre-norm blocks of softmax attention and an MLP, which answer each example as a query."""
     shape = {"dim": dim, "width": width, "layers": layers, "positions": positions, "length": length}
     block = BlockOptions(heads=heads, head_dim=head_dim, mlp=(2 * width,), norm="pre")
     return Transformer(Joined(answers="every", causal=True, query_is_key=True), **shape, block=block, key=key)
@@ -38,7 +38,7 @@ def transformer(
 def train(
     networks: Any, task: Any, point: Any, *, key: PRNGKeyArray, updates: int | None = None, keep: Sequence[int] = ()
 ) -> Run:
-    """Train every network at every rate of a cell on fresh prompts, all its steps or the first ``updates``."""
+    """Train every network at every rate of a cell on fresh prompts, for all steps or the first ``updates``."""
     steps, rates = int(np.max(point.step)), np.atleast_1d(point.rate).tolist()
     sweep, record = Sweep({"optimizer.rate": rates}, mode="map"), Record([0], keep=keep, progress=False)
     optimizer, steps = warmup_adam(steps), updates or steps
@@ -48,7 +48,7 @@ def train(
 
 
 def train_annealed(network: Any, task: Any, point: Any, *, steps: int, key: PRNGKeyArray, **swept: Any) -> Run:
-    """Train a network on the last token of prompts, its rate annealed to zero; ``swept``: fields of the task."""
+    """Train a network on the last token of prompts, with the rate annealed to zero; ``swept``: fields of the task."""
     values = {f"task.{name}": column for name, column in swept.items()}
     values |= {"optimizer.rate": [point.rate], "optimizer.steps": [steps]}
     sweep, record = Sweep(values, mode="map"), Record([0], progress=False)
@@ -67,7 +67,7 @@ def train_annealed(network: Any, task: Any, point: Any, *, steps: int, key: PRNG
 
 @functools.cache
 def warmup_adam(steps: int) -> Callable[[Any], optax.GradientTransformation]:
-    """Adam with a rate that rises over a tenth of the training; one object, compiled once for all cells."""
+    """Adam with a rate that rises over a tenth of the training; one object, so that all cells compile once."""
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, steps // 10, steps)
     return lambda rate: optax.adam(lambda count: rate * shape(count))
 

@@ -1,4 +1,4 @@
-r"""Laws for contexts as checks see them: a finding for each verdict on the tests of several networks.
+"""Context laws as checks use them: a finding for each verdict on the tests of several networks.
 
 The ratio of a test is the fraction that the context's own map leaves, over that which another context's map leaves, or
 over 1 where that leaves more; see :mod:`icllab.diagnostics.contexts.verdicts`.
@@ -48,7 +48,7 @@ def with_ratios(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def judged(id: str, phrase: str, dataset: xr.Dataset, *, has_law: bool, **at: Any) -> Finding:
-    """A finding: the networks of a selection have a law, or have none; undecided where the verdict is."""
+    """A finding that the selected networks have a law or have none; undecided if the verdict is."""
     verdict = law(_tests(dataset.sel(at, drop=True)).rename(seed="network"))
     numbers = verdict.numbers
     worst = numbers.isel(test=int(np.argmax(numbers["ratio"].fillna(0.0).values)))
@@ -61,5 +61,5 @@ def judged(id: str, phrase: str, dataset: xr.Dataset, *, has_law: bool, **at: An
 
 
 def _tests(dataset: xr.Dataset) -> xr.Dataset:
-    """What :func:`~icllab.diagnostics.contexts.laws.context_law` measures, of every network."""
+    """Measurements of :func:`~icllab.diagnostics.contexts.laws.context_law` for every network."""
     return dataset[["left", "converged"]].assign(converged=dataset["converged"] > 0.5)

@@ -24,7 +24,7 @@ RATE = 3e-3  # of Adam
 def networks(
     seed: int, steps: Sequence[int], point: Any, *, key: PRNGKeyArray, discrete: bool = False
 ) -> list[Transformer]:
-    """The network of a seed after so many steps on fresh prompts; pre-norm blocks, no positions.
+    """Networks of a seed after ``steps`` steps on fresh prompts; pre-norm blocks, without positions.
 
     It is trained at every position, so that a query without any context is among what it knows, and then answers the
     last query only: a prompt of n examples is n + 1 tokens. ``discrete``: inputs are :class:`SignedBasis`, without
@@ -51,7 +51,7 @@ def noisy_task(point: Any) -> LinearRegression:
 def fit(
     network: Any, task: Any, batch: int, optimizer: Any, steps: Any, key: PRNGKeyArray, *, keep: Sequence[int] = ()
 ) -> Any:
-    """Run of a network on fresh prompts, with parameters kept at the steps ``keep``."""
+    """Train a network on fresh prompts, and keep its parameters at the steps ``keep``."""
     record = Record([0], keep=keep, progress=False)
     return icl.fit(network, task, steps=steps, key=key, batch=batch, optimizer=optimizer, record=record)
 
@@ -64,12 +64,12 @@ def _start(dim: int, width: int, layers: int, heads: int, key: PRNGKeyArray) -> 
 
 
 def double(network: Any) -> Any:
-    """Every floating-point leaf in float64, where that is enabled."""
+    """Convert every floating-point leaf to float64, where that is enabled."""
     return jax.tree.map(lambda leaf: leaf.astype("float64") if eqx.is_inexact_array(leaf) else leaf, network)
 
 
 class SignedBasis(AbstractInputs):
-    r"""The 2d inputs :math:`\pm\sqrt d\, e_k`, equally often."""
+    r"""The 2d inputs :math:`\pm\sqrt d\, e_k` with equal probabilities."""
 
     def sample(self, dim: int, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """One of the inputs."""
@@ -90,7 +90,7 @@ def signed_basis(dim: int) -> Float[Array, "input dim"]:
 def sample_discrete_prompts(
     rng: np.random.Generator, contexts: int, queries: int, *, dim: int, length: int, examples: int
 ) -> RegressionPrompt:
-    """As :func:`sample_prompts`, of inputs from :class:`SignedBasis` and without noise on labels."""
+    """Draw prompts as :func:`sample_prompts` does, with inputs from :class:`SignedBasis` and without label noise."""
     w = rng.normal(size=(contexts, 1, 1, dim))
     shared = _repeated(rng.integers(2 * dim, size=(contexts, 1, length)), queries)
     numbers = np.concatenate([shared, rng.integers(2 * dim, size=(contexts, queries, examples + 1))], axis=2)
@@ -103,7 +103,7 @@ def sample_discrete_prompts(
 def sample_prompts(
     rng: np.random.Generator, contexts: int, queries: int, *, dim: int, length: int, examples: int
 ) -> RegressionPrompt:
-    """Prompts [context, query]: of ``length`` shared examples, ``examples`` more and a query without label noise."""
+    """Prompts [context, query] of ``length`` shared examples, ``examples`` more, and a query without label noise."""
     w, context = rng.normal(size=(contexts, 1, 1, dim)), rng.normal(size=(contexts, 1, length, dim))
     x = np.concatenate([_repeated(context, queries), rng.normal(size=(contexts, queries, examples + 1, dim))], axis=2)
     noise = [_repeated(rng.normal(size=(contexts, 1, length)), queries), rng.normal(size=(contexts, queries, examples))]

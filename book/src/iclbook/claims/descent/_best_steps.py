@@ -1,4 +1,4 @@
-r"""Optimal rates and contractions of steps of gradient descent, or of GD++, on sample covariances.
+r"""Optimal rates and contractions for steps of gradient descent or GD++ on sample covariances.
 
 They are found by running the algorithms of :mod:`icllab.algorithms`, which share no code with the exact losses of
 :mod:`icllab.theory.descent`. Steps that are multiples of the identity act along every eigenvector of a sample
@@ -25,7 +25,7 @@ _SETTINGS: Any = {"method": "lm", "xtol": 1e-5, "ftol": 1e-6, "gtol": 1e-6, "max
 
 
 class Numbers(NamedTuple):
-    """Rates, in descending order if order has no effect, contractions, and the error on the covariances."""
+    """Rates (in descending order if their order does not matter), contractions, and the error on the covariances."""
 
     rates: np.ndarray
     contractions: np.ndarray

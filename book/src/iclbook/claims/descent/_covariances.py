@@ -1,4 +1,4 @@
-"""Covariances whose eigenvectors are not the axes. Without JAX."""
+"""Covariances whose eigenvectors are not the axes. Imports no JAX."""
 
 import numpy as np
 
@@ -15,5 +15,5 @@ def rotated_covariance(variances: np.ndarray) -> np.ndarray:
 
 
 def square(dim: int) -> dict[str, tuple[int, ...]]:
-    """Axes of square matrices of one dimension, for a size of a claim."""
+    """Axes for square matrices of one dimension, for a claim's size."""
     return {"dim": (dim,), "row": tuple(range(dim)), "column": tuple(range(dim))}

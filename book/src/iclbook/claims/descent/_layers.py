@@ -1,4 +1,4 @@
-r"""Linear attention trained from random starts on fresh prompts, and its loss over a reference on shared prompts.
+r"""Linear attention trained from random starts on fresh prompts, and its loss over a reference's on shared prompts.
 
 .. math:: Z_l = Z_{l-1} + \frac1n P_l Z_{l-1} M \big( Z_{l-1}^\top Q_l Z_{l-1} \big), \qquad
           \hat y = -[Z_L]_{d+1,\,n+1}
@@ -31,7 +31,7 @@ RISE = 0.05  # fraction of the training in which the rate rises
 
 
 def start(form: str, *, dim: int, layers: int, std: float, key: Any) -> LinearAttention:
-    """Random layers of one of the forms: trained entries are normal with standard deviation ``std``."""
+    """Random layers of one form; trained entries are normal with standard deviation ``std``."""
     model = LinearAttention.ahn(dim=dim, layers=layers, std=std, form="gram", key=key)
     p, q = trained_entries(form, dim)
     constant = jnp.zeros_like(model.p).at[:, dim, dim].set(0.0 if form == "full" else 1.0)
@@ -39,7 +39,7 @@ def start(form: str, *, dim: int, layers: int, std: float, key: Any) -> LinearAt
 
 
 def trained_entries(form: str, dim: int) -> tuple[Any, Any]:
-    """Ones where P and Q are trained, zeros elsewhere: each [1, dim + 1, dim + 1], for all layers."""
+    """Masks of P and Q, 1 for trained entries and 0 elsewhere: each [1, dim + 1, dim + 1], for all layers."""
     if form not in FORMS:
         raise unknown("form", form, FORMS)
     ones, zeros = np.ones((1, dim + 1, dim + 1), np.float32), np.zeros((1, dim + 1, dim + 1), np.float32)
@@ -53,7 +53,7 @@ def starts(form: str, *, dim: int, layers: int, seeds: Sequence[int], std: float
 
 
 def train(point: Any, task: Any, form: str, *, layers: int, key: Any, keep: Sequence[int] = ()) -> Any:
-    """Train one network for every seed of a cell by Adam on fresh prompts; they share neither start nor prompts.
+    """Train one network for every seed of a cell by Adam on fresh prompts; starts and prompts are not shared.
 
     The cell has ``step`` (the largest counts), ``seed``, ``std``, ``batch``, ``rate`` and ``clip``.
     """
@@ -72,7 +72,7 @@ def train(point: Any, task: Any, form: str, *, layers: int, key: Any, keep: Sequ
 
 
 def networks(point: Any, task: Any, form: str, *, layers: int, key: Any, learn: bool = True) -> dict[int, Any]:
-    """Networks of a cell by seed, trained; or, unless they ``learn``, as they start."""
+    """Networks of a cell by seed: trained, or at the start unless they ``learn``."""
     if learn:
         members = train(point, task, form, layers=layers, key=key).members
     else:
@@ -88,7 +88,7 @@ def regression(length: int, of_inputs: np.ndarray, of_tasks: np.ndarray, rho: fl
 
 @functools.cache
 def optimizer(form: str, dim: int, steps: int, rate: float, clip: float) -> Any:
-    """Adam on clipped gradients, its rate rising and then falling to zero along a cosine. One object for all cells."""
+    """Adam on clipped gradients; the rate rises and then falls to zero along a cosine. One object for all cells."""
     p, q = trained_entries(form, dim)
 
     def masked(updates: Any, _: Any) -> Any:
@@ -104,7 +104,7 @@ def on_shared_prompts(models: Sequence[Any], task: Any, *, key: Any, prompts: in
 
 
 def ordinary(task: Any, *, key: Any, prompts: int) -> np.ndarray:
-    """Which of the shared prompts are ordinary, [prompt].
+    """Mask [prompt] of the shared prompts that are ordinary.
 
     A polynomial of a sample covariance, as layers compute it, may have errors whose mean is that of the prompts with
     the largest eigenvalues. The thousandth whose eigenvalues are largest is not ordinary, whatever the answers.
@@ -115,7 +115,7 @@ def ordinary(task: Any, *, key: Any, prompts: int) -> np.ndarray:
 
 
 def ratio(terms: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
-    r"""Loss over that of a reference on the same prompts, and its paired standard error.
+    r"""Loss divided by a reference's loss on the same prompts, and its paired standard error.
 
     .. math:: r = \bar a/\bar b, \qquad \mathrm{SE}(r) = \mathrm{SE}(\overline{a - rb})/\bar b
     """
@@ -130,7 +130,7 @@ def heaviest(terms: np.ndarray) -> float:
 
 
 def as_step(model: LinearAttention) -> tuple[np.ndarray, float]:
-    r"""Matrix A of the step that one layer computes, and the size of the entries that no such step has.
+    r"""Matrix A of the step that one layer computes, and the size of entries that are zero for any such step.
 
     .. math:: A = -c\,Q_{11}^\top, \qquad \max\big(|u|/|c|,\; |q_{21}|/\|Q_{11}\|_F\big)
 
@@ -156,7 +156,7 @@ def step_models(
 
 
 def blocks(model: LinearAttention) -> tuple[np.ndarray, np.ndarray]:
-    """Matrices A and B of every layer of a network in blocks, each [layer, dim, dim]."""
+    """Matrices A and B of every layer of a network with block structure, each [layer, dim, dim]."""
     d = model.dim
     p, q = np.asarray(model.p, float), np.asarray(model.q, float)
     return -np.swapaxes(q[:, :d, :d], 1, 2), p[:, :d, :d]

@@ -1,4 +1,4 @@
-"""Transformers on sequences of Markov chains, and how far they are from the predictors that count or remember."""
+"""Transformers on sequences of Markov chains, and their divergence from predictors that count or remember."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ TOGETHER = 128  # prompts whose predictions are computed at once
 
 @eqx.filter_jit
 def transformer(task: MarkovPool, *, layers: int, width: int, std: float, key: Any) -> Transformer:
-    """A network on sequences of the task's length, with one head and one hidden layer a block, from a small start."""
+    """A network for sequences of the task's length: one head and one hidden layer per block, small initial weights."""
     return Transformer(
         Tokens(task.vocabulary),
         dim=task.vocabulary,
@@ -44,7 +44,7 @@ def train(task: MarkovPool, network: Any, point: Any, *, key: Any) -> Run:
 
 
 def trained_log_probabilities(run: Run, member: int, prompts: Any) -> Float[np.ndarray, "step prompt position state"]:
-    """Predictions of one member after each kept step."""
+    """Predictions of one member after each kept step, as log-probabilities."""
     static = jax.tree.map(lambda leaf: leaf[member] if eqx.is_array(leaf) else leaf, run.trajectory.rest)
     params = jax.tree.map(jnp.asarray, run.trajectory.stacked(member))
     return np.asarray(_along(params, static, prompts))
@@ -52,12 +52,12 @@ def trained_log_probabilities(run: Run, member: int, prompts: Any) -> Float[np.n
 
 @eqx.filter_jit
 def sample(task: MarkovPool, count: int, *, key: Any) -> Any:
-    """Sequences, stacked."""
+    """Draw stacked sequences."""
     return task.sample_many(count, key=key)
 
 
 def log_probabilities(predictor: Any, prompts: Any) -> Float[np.ndarray, "prompt position state"]:
-    """Predictions on stacked prompts."""
+    """Predictions on stacked prompts, as log-probabilities."""
     return np.asarray(_predicted(predictor, prompts))
 
 
@@ -65,13 +65,13 @@ def divergences(
     references: Mapping[str, Float[np.ndarray, "prompt position state"]],
     answers: Float[np.ndarray, "*step prompt position state"],
 ) -> Float[np.ndarray, "*step predictor"]:
-    r"""Mean :math:`\mathrm{KL}(p\|q)` of each reference p to the answers q, in nats a token."""
+    r"""Mean :math:`\mathrm{KL}(p\|q)` of the answers q from each reference p, in nats per token."""
     means = [np.mean(np.sum(np.exp(p) * (p - answers), axis=-1), axis=(-2, -1)) for p in references.values()]
     return np.stack(means, axis=-1)
 
 
 def losses(answers: Float[np.ndarray, "*step prompt position state"], prompts: Any) -> Float[np.ndarray, "*step"]:
-    """Mean cross-entropies of the tokens that follow."""
+    """Mean cross-entropies of the next tokens."""
     targets = np.asarray(prompts.tokens)[:, 1:, None]
     right = np.take_along_axis(answers, np.broadcast_to(targets, (*answers.shape[:-1], 1)), axis=-1)
     return np.asarray(-np.mean(right[..., 0], axis=(-2, -1)))

@@ -1,4 +1,4 @@
-"""Accuracies in checks: their errors with few seeds, and what they say only of networks that have learned."""
+"""Accuracies in checks: errors for few seeds, and findings that count only for networks that have learned."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ LEARNED = 0.9
 
 
 def if_learned(findings: Iterable[Finding], accuracy: xr.DataArray) -> list[Finding]:
-    """The findings; all of them undecided where a network's ``accuracy`` on its training task is below 0.9."""
+    """The findings, all undecided if a network's ``accuracy`` on its training task is below 0.9."""
     least = float(accuracy.min())
     if least >= LEARNED:
         return list(findings)
@@ -21,7 +21,7 @@ def if_learned(findings: Iterable[Finding], accuracy: xr.DataArray) -> list[Find
 
 
 def mean_accuracy(samples: xr.DataArray, prompts: int, over: str = "seed") -> Estimate:
-    """The mean over repetitions of so many prompts each; its error is at least that of the prompts.
+    """Mean over repetitions of ``prompts`` prompts each; its error is at least the sampling error of the prompts.
 
     Of few seeds the scatter may be small by chance; that of the prompts is known.
     """

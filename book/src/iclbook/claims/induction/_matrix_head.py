@@ -1,4 +1,4 @@
-r"""An induction head whose three strengths are matrices, each of them one matrix or a product of two.
+r"""An induction head whose three strengths are matrices, each a single matrix or a product of two.
 
 .. math:: a_{ij} = a\bigl(x_iAx_j^\top\bigr)_{j\le i}, \quad v_j = \sum_ka_{jk}x_k, \qquad
           b_j = a\bigl(x_qBv_j^\top\bigr), \quad f = \sum_jb_jc_jC
@@ -21,7 +21,7 @@ SOFTMAX = "softmax"
 
 
 class MatrixHead(AbstractPredictor):
-    """The head: the factors of each matrix, and how tokens attend."""
+    """The head: the factors of each matrix, and its kind of attention."""
 
     previous: tuple[Any, ...]
     match: tuple[Any, ...]
@@ -31,7 +31,7 @@ class MatrixHead(AbstractPredictor):
 
     @classmethod
     def init(cls, task: ItemLabel, *, attention: str, factors: int, scale: Any, key: Any) -> "MatrixHead":
-        r"""Two factors with entries from :math:`N(0, \sigma^2/n)`, n their rows; multiplied out if it is to be one."""
+        r"""Two factors with entries from :math:`N(0, \sigma^2/n)`, n their rows, multiplied out for a single matrix."""
         sizes = [(task.width, task.width), (task.width, task.width), (task.dim, task.labels)]
         matrices = []
         for i, (rows, columns) in enumerate(sizes):
@@ -54,7 +54,7 @@ class MatrixHead(AbstractPredictor):
         return self.attends((buffer @ (second.T @ x[-1]))[None], visible[-1:])
 
     def attends(self, scores: Any, visible: np.ndarray) -> Any:
-        """The pattern of scores, among the tokens that are seen."""
+        """The attention pattern from scores, among the visible tokens."""
         if self.attention == SOFTMAX:
             return jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=1)
         return (1 + scores) * jnp.asarray(visible / visible.sum(axis=1, keepdims=True), scores.dtype)
@@ -80,5 +80,5 @@ class SquaredError(AbstractTask):
 
 
 def multiplied(factors: tuple[Any, ...]) -> Any:
-    """The matrix that has these factors."""
+    """The product of the factors."""
     return factors[0] if len(factors) == 1 else factors[0] @ factors[1]

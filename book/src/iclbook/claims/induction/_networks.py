@@ -45,12 +45,12 @@ class Start(NamedTuple):
 
 
 def task(*, key: Any, **changes: Any) -> ItemLabel:
-    """The task of the reduced size, its label vectors drawn from ``key``, with some of its numbers changed."""
+    """The task of the reduced size, with label vectors drawn from ``key`` and some of its numbers changed."""
     return ItemLabel.init(**{**REDUCED, **changes}, key=key)
 
 
 def start(seed: int, *, key: Any, fields: Mapping[str, Any] | None = None, **changes: Any) -> Start:
-    """Task (with numbers changed), network (with ``fields``) and keys, which depend on the seed and ``key`` alone."""
+    """Task (with numbers changed), network (with ``fields``) and keys, which depend on the seed and ``key`` only."""
     of_task, of_prompts, of_tests = jax.random.split(jax.random.fold_in(key, seed), 3)
     of_network = jax.random.fold_in(jax.random.fold_in(key, 2**31 - 1), seed)
     law = task(key=of_task, **changes)
@@ -63,7 +63,7 @@ def _network(task: ItemLabel, fields: dict[str, Any], key: Any) -> ItemLabelNetw
 
 
 def first_order(network: ItemLabelNetwork) -> Any:
-    r"""The network with a one added to the scores of linear attention, :math:`(1 + s_{ij})/i`; softmax as it is."""
+    """The network with one added to the scores of linear attention, :math:`(1 + s_{ij})/i`; softmax is unchanged."""
     return models.edited(network, _with_one(network.attention)) if "linear" in network.attention else network
 
 
@@ -74,7 +74,7 @@ def _with_one(attention: tuple[str, ...]) -> Any:
 
 
 def clamp_patterns(network: Any) -> Any:
-    """The network with the attention patterns of an induction head clamped in both layers: the readout is left."""
+    """The network with both attention patterns of an induction head clamped, so that only the readout is left."""
     return models.match_clamped(models.previous_token_clamped(network))
 
 
@@ -98,7 +98,7 @@ def train(
     batch: int = 128,
     trainable: Any = None,
 ) -> Any:
-    """The run of a network, a member for each learning rate, with parameters kept at ``steps``."""
+    """Train a network with a member for each learning rate, and keep its parameters at ``steps``."""
     return icl.fit(
         network,
         task,
@@ -160,7 +160,7 @@ def member_trajectory(run: Any, index: int) -> tuple[Any, Any]:
 
 @eqx.filter_jit
 def _measured(params: Any, static: Any, test: ItemLabel, batch: Any, progress: bool) -> dict[str, Any]:
-    """Means over the prompts ``batch``, one for every step."""
+    """Means over the prompts ``batch``, one mean for every step."""
 
     def at(step: Any) -> dict[str, Any]:
         network = eqx.combine(step, static)

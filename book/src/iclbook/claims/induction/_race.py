@@ -1,4 +1,4 @@
-"""One attention head of two numbers beside an MLP that can memorise: items and labels of one prompt after another.
+"""An attention head of two numbers and an MLP that can memorise, on items and labels of one prompt after another.
 
 The answer's logit is the MLP's on the query plus w times the attention's mean of the labels, whose scores are beta
 times the items' products with the query. Labels are 1 or -1, items unit vectors. A prompt has one item of the query's
@@ -18,7 +18,7 @@ MOST = 1536  # classes that are drawn, of which a run has some
 
 
 class Parts(NamedTuple):
-    """What a run consists of.
+    """Settings of a run.
 
     Attributes:
         weights: ``mlp``, ``table`` (a number for each class) or ``none``: fresh classes in every prompt.
@@ -34,7 +34,7 @@ class Parts(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Numbers of pairs, dimensions and hidden units, prompts of a batch, the rate, and the start's scale.
+    """Counts of pairs, dimensions, hidden units and prompts of a batch, the rate, and the scale of the start.
 
     ``decay`` is that of the attention's two numbers, in a unit of time.
     """
@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
 def train(
     classes: Any, keys: Any, *, sizes: Sizes, parts: Parts, steps: int, every: int, starts: Any = None
 ) -> dict[str, Any]:
-    """Curves of runs, one for each of ``classes`` and ``keys`` together, [run, record]: means over ``every`` steps.
+    """Curves of runs, one for each pair of ``classes`` and ``keys``, [run, record]: means over ``every`` steps.
 
     ``starts`` are keys of items, labels and weights at the start; prompts are those of ``keys`` in any case.
     """
@@ -61,12 +61,12 @@ def train(
 
 
 def copy_logit(value: np.ndarray, match: np.ndarray, pairs: int) -> np.ndarray:
-    """Logit that the item of the query's class gives: w times its attention where items are orthogonal."""
+    """Logit from the item of the query's class: w times its attention, if items are orthogonal."""
     return value / (1 + (pairs - 1) * np.exp(-match))
 
 
 def crossing(time: np.ndarray, curve: np.ndarray, level: float) -> float:
-    """Time at which a curve first rises to a level, between records; infinite if never."""
+    """Time at which a curve first reaches a level, interpolated between records; infinite if it never does."""
     above = curve >= level
     k = int(above.argmax())
     if not above.any() or k == 0:

@@ -22,7 +22,7 @@ LARGEST_P = 0.01  # of a log-rank test that tells
 
 
 def risen(curves: xr.DataArray, **options: Any) -> xr.Dataset:
-    """:data:`OF_MEMBERS` of curves over seed, step and any other axes, each combination of the others by itself."""
+    """:data:`OF_MEMBERS` of curves over seed, step and any other axes, each combination separately."""
     axes = [name for name in curves.dims if name not in ("seed", "step")]
     if not axes:
         return transitions(curves, **options).rename(crossed="transitioned")[list(OF_MEMBERS)].drop_attrs()
@@ -35,13 +35,13 @@ def risen(curves: xr.DataArray, **options: Any) -> xr.Dataset:
 
 
 def guessing(dataset: xr.Dataset) -> xr.Dataset:
-    """Assign accuracy 1/N and loss ln N of guessing any of the N labels of the context."""
+    """Assign accuracy 1/N and loss ln N, which a guess among the N labels of the context has."""
     pairs, flat = fixed_values(dataset)["pairs"], xr.zeros_like(dataset.step, dtype=float)
     return dataset.assign(accuracy_line=flat + 1 / pairs, chance_loss=flat + np.log(pairs))
 
 
 def delayed(id: str, event: str, first: xr.Dataset, second: xr.Dataset) -> list[Finding]:
-    """Does it come later in the second group than in the first, by the exact log-rank test?
+    """Is the transition later in the second group than in the first, by the exact log-rank test?
 
     It fails where it comes as clearly earlier. Censored runs are counted as what they are, missing ones left out.
     """

@@ -1,1 +1,1 @@
-"""Claims about language models that were trained elsewhere."""
+"""Claims about pretrained language models."""

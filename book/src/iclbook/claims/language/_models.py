@@ -1,4 +1,4 @@
-"""The language models of the claims, as ``make models`` brings them, and their tokenizers.
+"""The language models of the claims, as ``make models`` downloads them, and their tokenizers.
 
 They are opened from the folder that the environment variable ``ICLLAB_MODELS`` names, or else from ``./models``. A file
 with another SHA-256 is another model, and refused.
@@ -42,13 +42,13 @@ def folder(name: str) -> Path:
 
 @functools.cache
 def load(name: str) -> Transformer:
-    """A model by its name, opened once in a process."""
+    """Load a model by its name, once per process."""
     return pretrained.load(folder(name))
 
 
 @functools.cache
 def tokenizer(name: str) -> "Tokenizer":
-    """The tokenizer that came with a model."""
+    """The tokenizer of a model."""
     return pretrained.tokenizer(folder(name))
 
 

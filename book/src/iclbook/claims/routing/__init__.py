@@ -1,1 +1,1 @@
-"""Claims about models that direct each context to a phase of its own."""
+"""Claims about models that use a separate phase for each context."""

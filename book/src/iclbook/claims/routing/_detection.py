@@ -1,4 +1,4 @@
-"""Detectors of the beginning of a context's data: when they alarm, and how often they are right.
+"""Detectors of the onset of a context's data: the times of their alarms, and their hit rates.
 
 A detector has a *series* and a *rule*. Series are numbers of the data that have come: of the minibatches since the last
 record the mean loss, the root mean square of the norms of their gradients, and the response, the root mean square of
@@ -44,7 +44,7 @@ QUANTITIES = (
 
 
 def first_passages(series: np.ndarray, every: int) -> np.ndarray:
-    """First passages of all levels by both rules, of series [..., record, series]; [..., series, rule, level]."""
+    """First passages of all levels by both rules, for series [..., record, series]; [..., series, rule, level]."""
     rows = np.moveaxis(series, -1, -2)
     steps = every * np.arange(1, rows.shape[-1] + 1)
     signed = np.where(steps >= QUIET * steps[-1], detection.scores(rows), 0.0)
@@ -53,13 +53,13 @@ def first_passages(series: np.ndarray, every: int) -> np.ndarray:
 
 
 def thresholds(passages: xr.DataArray) -> xr.DataArray:
-    """Level of every detector: that of the kind of run without an onset that needs the higher one."""
+    """Level of every detector: the higher of the levels that the two kinds of runs without an onset need."""
     parts = [detection.threshold(passages.sel(kind=kind, drop=True), rate=RATE) for kind in NULLS]
     return xr.concat(parts, dim="null").max("null")
 
 
 def theory(dataset: xr.Dataset, calibrated: bool = True, exchanged: bool = False) -> xr.Dataset:
-    """Assign alarms of the odd seeds; even seeds set thresholds, the lowest levels if not ``calibrated``.
+    """Assign alarms of the odd seeds; even seeds set thresholds, or the lowest levels if not ``calibrated``.
 
     ``exchanged``: the loss's series is the response, and the other way round.
     """
@@ -84,24 +84,24 @@ def theory(dataset: xr.Dataset, calibrated: bool = True, exchanged: bool = False
 
 
 def enough(dataset: xr.Dataset) -> list[Finding]:
-    """Are there runs enough to set thresholds and to judge?"""
+    """Are there enough runs to set thresholds and to judge?"""
     return checks.complete("runs", f"{FEWEST} runs of each kind are judged", dataset.sizes["judged"] >= FEWEST)
 
 
 def false_alarms(dataset: xr.Dataset, bound: float) -> list[Finding]:
-    """Does no detector alarm in more than a share of the runs without an onset that set no threshold?"""
+    """Do all detectors alarm in at most a fixed fraction of the runs without an onset that set no threshold?"""
     return checks.below("false_alarms", "runs without an onset that alarm", share_of(dataset["false_alarm"]), bound)
 
 
 def more_often(dataset: xr.Dataset, rules: tuple[str, ...], bound: float) -> list[Finding]:
-    """Does the loss hit more often than the other series, by a bound, on average over the frequencies that begin?"""
+    """Does the loss hit more often than the other series, by a margin, averaged over the onset frequencies?"""
     hit = dataset["hit"].sel(rule=list(rules)).rename(judged="seed").mean("share")
     ahead = hit.sel(series="loss", drop=True) - hit.sel(series=list(OTHERS))
     return checks.above("more_often", "hits of the loss - of the series", estimates.mean(ahead), bound)
 
 
 def sooner(dataset: xr.Dataset, rule: str) -> list[Finding]:
-    """Does the loss alarm before the other series, where both hit?"""
+    """Does the loss alarm before the other series, if both hit?"""
     delay = dataset["detection_delay"].sel(rule=rule, drop=True).rename(judged="seed")
     lead = (delay.sel(series=list(OTHERS)) - delay.sel(series="loss", drop=True)).mean("share")
     return checks.above("sooner", "delay of the series - of the loss", estimates.mean(lead))
@@ -134,5 +134,5 @@ def figure(dataset: xr.Dataset):
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:
-    """The numbers in single precision."""
+    """Round the numbers to single precision."""
     return dataset.astype("float32")

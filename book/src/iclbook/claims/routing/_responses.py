@@ -1,4 +1,4 @@
-"""Responses of the loss of some data to more of one of their examples, to first order."""
+"""First-order responses of the loss of some data to a higher weight of one of its examples."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,7 +18,7 @@ def response_size(
     rows: Float[Array, "row parameter"],
     resolution: Float[Array, ""],
 ) -> Float[Array, ""]:
-    r"""Root mean square, over examples, of the susceptibility of their mean loss to more of one of them.
+    r"""Root mean square, over examples, of the susceptibility of their mean loss to the weight of one of them.
 
     .. math:: \chi_i = -g^\top (B^\top B + \rho)^{-1} (g_i - g), \qquad g = \sum_i p_i g_i
 

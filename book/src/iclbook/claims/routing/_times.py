@@ -16,7 +16,7 @@ OF_PROGRAMS = ("transitioned", "transition_time", "observed_time")
 
 
 def times(losses: xr.DataArray, *, plateau: float, level: float = 0.5) -> xr.Dataset:
-    """:data:`OF_PROGRAMS` of losses over seed, program and step: when a share ``level`` of the plateau is gone.
+    """:data:`OF_PROGRAMS` of losses over seed, program and step: times at which ``level`` of the plateau is gone.
 
     A program that is not learned is censored at the last step.
     """
@@ -50,7 +50,7 @@ def slope(times: xr.Dataset, frequency: xr.DataArray) -> xr.Dataset:
 
 
 def mostly_learned(transitioned: xr.DataArray) -> list[Finding]:
-    """Condition: nearly all programs are learned, by the lower end of the 95 % interval over seeds of their share.
+    """Condition: nearly all programs are learned, by the lower end of the 95 % interval of their fraction over seeds.
 
     Those that are not are censored; none of them decides whether the claim is judged.
     """
@@ -66,7 +66,7 @@ def geometric(values: xr.DataArray, dim: str) -> xr.DataArray:
 
 
 def frequencies(programs: xr.DataArray, order: Sequence[str], exponent: float) -> xr.DataArray:
-    """Power law of the ranks that programs have in ``order``; results have programs in the order of their names."""
+    """Power law of the ranks that programs have in ``order``; results list programs in the order of their names."""
     ranks = [1.0 + order.index(name) for name in programs.values]
     law = xr.DataArray(ranks, coords={"program": programs}) ** -exponent
     return law / law.sum("program")

@@ -46,7 +46,7 @@ def task(
 
 
 def alike(task: StringPrograms) -> StringPrograms:
-    """The task with the first function in the place of all others."""
+    """The task with the first function instead of all others."""
     same = [jnp.broadcast_to(leaf[:1], leaf.shape) for leaf in (task.tables, task.turns)]
     return eqx.tree_at(lambda t: (t.tables, t.turns), task, same)
 
@@ -66,7 +66,7 @@ def _transformer(task: Any, width: int, layers: int, heads: int, key: PRNGKeyArr
 def train(
     task: AbstractTask, network: Transformer, point: Any, *, optimizer: Any, steps: Sequence[int], key: PRNGKeyArray
 ) -> Any:
-    """Run of a network on fresh prompts, ``point.batch`` a step, with parameters kept at ``steps``."""
+    """Train a network on ``point.batch`` fresh prompts per step, and keep its parameters at ``steps``."""
     record = Record([0], keep=steps, progress=False)
     return icl.fit(network, task, steps=max(steps), batch=point.batch, optimizer=optimizer, key=key, record=record)
 
@@ -74,7 +74,7 @@ def train(
 def program_losses(
     run: Any, task: StringPrograms, *, prompts: int, key: PRNGKeyArray
 ) -> Float[np.ndarray, "context step"]:
-    """The loss of each program's answers above their entropy, in nats a symbol, on so many prompts of each."""
+    """Loss of each program's answers above their entropy, in nats per symbol, on ``prompts`` prompts of each."""
     return np.asarray(kept_losses(run, task, held_out(task, prompts, key))).T - task.answer_entropy()
 
 
@@ -91,14 +91,14 @@ def kept_losses(run: Any, task: StringPrograms, prompts: TokenPrompt) -> Float[A
 
 
 def trajectory(run: Any) -> tuple[Any, Any]:
-    """Parameters of a run's only network at the kept steps, stacked; and its static part."""
+    """Parameters of a run's only network at the kept steps, stacked, and its static part."""
     params, static = jax.tree.map(jnp.asarray, run.trajectory.stacked()), run.trajectory.rest
     return params, jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, static)
 
 
 @eqx.filter_jit
 def sample(task: AbstractTask, count: int, key: PRNGKeyArray) -> TokenPrompt:
-    """``count`` prompts, stacked."""
+    """Draw ``count`` stacked prompts."""
     return task.sample_many(count, key=key)
 
 

@@ -1,4 +1,4 @@
-"""What claims about ranks of linear attention share: a finite distribution of prompts, and a row of an estimate."""
+"""Shared parts of claims about ranks of linear attention: a finite prompt distribution, and a row of an estimate."""
 
 import itertools
 from typing import Any
@@ -24,7 +24,7 @@ def all_prompts(length: int, tasks: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def estimate_row(chains: xr.Dataset) -> dict[str, Any]:
-    """A sampled learning coefficient as a claim measures it: estimate, standard error, R-hat and count of warnings."""
+    """A sampled learning coefficient as a claim's row: estimate, standard error, R-hat and number of warnings."""
     return {
         "learning_coefficient": float(chains["estimate"]),
         "learning_coefficient_error": float(chains["mcse"]),

@@ -6,7 +6,7 @@ from icllab.lab import Estimate, estimates
 
 
 def between(dataset: xr.Dataset, name: str, first: str, second: str, *dims: str) -> Estimate:
-    """``name`` in the phase ``first`` minus that in ``second``, over ``dims``; without an ``_error`` it is exact."""
+    """``name`` in the phase ``first`` minus its value in ``second``, over ``dims``; exact if it has no ``_error``."""
     whole = estimates.stored(dataset, name)
     value, error = (
         [part.sel(phase=phase, drop=True) for phase in (first, second)] for part in (whole.value, whole.error)

@@ -10,7 +10,7 @@ from icllab.theory.descent import free_steps
 
 
 def fit(train):
-    """The scale."""
+    """Fit the scale."""
     return fit_log_linear(train, {}, errors(train), constant=False)
 
 

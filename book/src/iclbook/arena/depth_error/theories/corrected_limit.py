@@ -8,7 +8,7 @@ from icllab.arena import fit_log_linear, predict_log_linear
 
 
 def fit(train):
-    """The correction c and the scale."""
+    """Fit the correction c and the scale."""
     return fit_log_linear(train, {"correction": 1 / train["dim"].values}, errors(train), constant=False)
 
 

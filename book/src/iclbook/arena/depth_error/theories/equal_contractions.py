@@ -1,4 +1,4 @@
-"""Every layer contracts the error as the best preconditioned step does that is taken alone.
+"""Every layer contracts the error by the same factor as the best preconditioned step on its own.
 
 Source: [Ahn23] for that step, whose error is (d + 1)/(n + d + 1) of the labels' variance. Only the scale is fitted.
 """
@@ -10,7 +10,7 @@ from icllab.theory.preconditioners import optimal
 
 
 def fit(train):
-    """The scale."""
+    """Fit the scale."""
     return fit_log_linear(train, {}, errors(train), constant=False)
 
 

@@ -10,12 +10,12 @@ from icllab.theory.rotated_covariances import free_steps
 
 
 def fit(train):
-    """The scale."""
+    """Fit the scale."""
     return fit_log_linear(train, {}, errors(train), constant=False)
 
 
 def predict(numbers, conditions):
-    """The limit."""
+    """The error in the limit."""
     return predict_log_linear(numbers, {}, errors(conditions), constant=False)
 
 

@@ -14,12 +14,12 @@ RATIO = 16.0  # of the largest eigenvalue to the least
 
 
 def fit(train):
-    """The scale."""
+    """Fit the scale."""
     return fit_log_linear(train, {}, errors(train), constant=False)
 
 
 def predict(numbers, conditions):
-    """The limit."""
+    """The error in the limit."""
     return predict_log_linear(numbers, {}, errors(conditions), constant=False)
 
 
@@ -35,7 +35,7 @@ def cells(conditions):
 
 
 def error(dim, layers, alpha, rotates, shared):
-    """That of one cell; a fixed covariance is whitened by a matrix."""
+    """Logarithm of the error of one cell; a fixed covariance is whitened by a matrix."""
     spectrum = eigenvalues(int(dim), RATIO) if rotates else np.ones(1)
     best = tied_steps if shared else free_steps
     return best(spectrum, alpha=float(alpha), layers=int(layers), tasks=1 / spectrum).loss

@@ -1,4 +1,4 @@
-r"""Time is that of the flow on the landscape of three strengths, from an attention that the start sets.
+r"""The time of the flow on the landscape of three strengths, from an attention set by the start.
 
 .. math:: T = \tau\,t_N(a s^2)
 
@@ -20,7 +20,7 @@ FACTORS = np.geomspace(0.08, 5.0, 25)
 
 
 def fit(train):
-    """The factor a by a search, tau and scale by likelihood."""
+    """Fit the factor a by a search, and tau and scale by likelihood."""
     fits = [fit_log_linear(train, {}, time(train, factor)) | {"factor": factor} for factor in FACTORS]
     return max(fits, key=lambda numbers: log_likelihood(train, predict(numbers, train)))
 
@@ -31,7 +31,7 @@ def predict(numbers, conditions):
 
 
 def time(conditions, factor):
-    """The logarithm of the time of the flow of every cell."""
+    """The logarithm of the flow's time for every cell."""
     cells = zip(conditions["pairs"].values, conditions["start"].values, strict=True)
     return np.array([np.interp(np.log(factor * s**2), np.log(STRENGTHS), times(int(pairs))) for pairs, s in cells])
 

@@ -1,4 +1,4 @@
-"""Time is quadratic in the length of the context, whatever else.
+"""Time is quadratic in the length of the context and depends on nothing else.
 
 Source: [Musat25], of a minimal task and a reduced network.
 """
@@ -9,7 +9,7 @@ from icllab.arena import fit_log_linear, predict_log_linear
 
 
 def fit(train):
-    """Constant and scale."""
+    """Fit a constant and the scale."""
     return fit_log_linear(train, {}, square(train))
 
 

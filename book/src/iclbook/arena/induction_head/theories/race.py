@@ -1,4 +1,4 @@
-r"""Networks with too few classes memorise them first and never learn from the context; others all take as long.
+r"""Networks with too few classes memorise them first and never use the context; all others take the same time.
 
 .. math:: q = \frac1{1 + (K/K^*)^{1/w}}, \qquad K^* = k_0N^{1/\nu}, \quad \nu = 0.7
 
@@ -16,7 +16,7 @@ NU = 0.7
 
 
 def fit(train):
-    """Time, scale, k_0 and w by likelihood, from several starts."""
+    """Fit time, scale, k_0 and w by likelihood, from several starts."""
     names = ("time", "scale", "threshold", "width")
     middle = np.log(train["value"].values).mean()
 
@@ -32,7 +32,7 @@ def fit(train):
 
 
 def predict(numbers, conditions):
-    """One log-normal time, and the probability of never."""
+    """One log-normal time, and the probability that the head never forms."""
     threshold = numbers["threshold"] + np.log(conditions["pairs"].values) / NU
     excess = np.log(conditions["classes"].values) - threshold
     never = np.minimum(expit(-excess / numbers["width"]), 1 - 1e-9)

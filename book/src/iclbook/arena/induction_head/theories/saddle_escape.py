@@ -15,7 +15,7 @@ ABOVE = np.geomspace(0.25, 64.0, 33)  # kappa minus its least value, at which th
 
 
 def fit(train):
-    """kappa by a search, tau and scale by likelihood."""
+    """Fit kappa by a search, and tau and scale by likelihood."""
     least = 2 * np.log(train["start"].values.max())
     fits = [fit_log_linear(train, {}, time(train, least + above)) | {"kappa": least + above} for above in ABOVE]
     return max(fits, key=lambda numbers: log_likelihood(train, predict(numbers, train)))
@@ -27,6 +27,6 @@ def predict(numbers, conditions):
 
 
 def time(conditions, kappa):
-    """The logarithm of the time, up to that of tau; it is bounded where a start is larger than any of the fit."""
+    """The logarithm of the time in units of tau, bounded for starts larger than all starts of the fit."""
     rates = np.array([float(np.asarray(escape_rate(pairs=int(pairs)))) for pairs in conditions["pairs"].values])
     return np.log(np.maximum(kappa - 2 * np.log(conditions["start"].values), ABOVE[0] / 2)) - np.log(rates)

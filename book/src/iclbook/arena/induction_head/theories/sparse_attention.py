@@ -10,7 +10,7 @@ from icllab.arena import fit_log_linear, predict_log_linear
 
 
 def fit(train):
-    """Constant, three exponents and scale."""
+    """Fit a constant, three exponents and the scale."""
     return fit_log_linear(train, columns(train))
 
 

@@ -1,4 +1,4 @@
-"""Log odds of memorising as predictions of the weight: three numbers and a scale, by likelihood."""
+"""Predictions of the weight of memorising from log odds: three numbers and a scale, fitted by likelihood."""
 
 import numpy as np
 from scipy.optimize import minimize
@@ -10,7 +10,7 @@ COLOURS = 8
 
 
 def fit_odds(name, train):
-    """Three numbers of the log odds and the scale of the weight's logarithm, the best from several starts."""
+    """Fit three numbers of the log odds and the scale of the weight's logarithm; the best of several starts."""
 
     def loss(x):
         return -log_likelihood(train, predict_odds(name, {"odds": x[:3], "scale": np.exp(x[3])}, train))
@@ -22,7 +22,7 @@ def fit_odds(name, train):
 
 
 def predict_odds(name, numbers, conditions):
-    """The weight that the log odds give, log-normal."""
+    """The weight from the log odds, with a log-normal distribution."""
     known = Known(conditions["tasks"].values, conditions["steps"].values, conditions["gap"].values, COLOURS - 1)
     odds = np.clip(np.asarray(numbers["odds"], float), -20.0, 20.0)
     weight = np.maximum(probability(name, known, odds), 1e-6)

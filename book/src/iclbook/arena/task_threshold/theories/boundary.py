@@ -7,10 +7,10 @@ from iclbook.arena.task_threshold.theories._odds import fit_odds, predict_odds
 
 
 def fit(train):
-    """The numbers of the log odds, and the scale."""
+    """Fit the numbers of the log odds, and the scale."""
     return fit_odds("boundary", train)
 
 
 def predict(numbers, conditions):
-    """The weight that they give."""
+    """The weight from the log odds."""
     return predict_odds("boundary", numbers, conditions)

@@ -1,4 +1,4 @@
-r"""A threshold in the number of urns that does not move with training, with a width.
+r"""A threshold in the number of urns that does not depend on training, with a width.
 
 .. math:: \ln\frac p{1-p} = \frac{\ln K^* - \ln K}w
 
@@ -13,7 +13,7 @@ from icllab.arena import Prediction, log_likelihood
 
 
 def fit(train):
-    """Logarithm of the threshold, width and scale by likelihood."""
+    """Fit the logarithm of the threshold, its width and the scale by likelihood."""
 
     def numbers(x):
         return {"threshold": x[0], "width": np.exp(x[1]), "scale": max(np.exp(x[2]), 1e-3)}

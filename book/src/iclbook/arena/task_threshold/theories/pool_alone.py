@@ -1,4 +1,4 @@
-"""The posterior over two strategies with a prior of the pool's bits alone.
+"""The posterior over two strategies whose prior depends only on the pool's bits.
 
 Source: after [Wurgaft25]. Three numbers are fitted; a program has no bits.
 """
@@ -7,10 +7,10 @@ from iclbook.arena.task_threshold.theories._odds import fit_odds, predict_odds
 
 
 def fit(train):
-    """The numbers of the log odds, and the scale."""
+    """Fit the numbers of the log odds, and the scale."""
     return fit_odds("pool alone", train)
 
 
 def predict(numbers, conditions):
-    """The weight that they give."""
+    """The weight from the log odds."""
     return predict_odds("pool alone", numbers, conditions)

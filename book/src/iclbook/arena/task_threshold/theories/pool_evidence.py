@@ -1,4 +1,4 @@
-r"""Free energies, with the evidence of the pool's own parameters in the place of Kd/2 times ln N.
+r"""Free energies with the evidence of the pool's own parameters instead of Kd/2 times ln N.
 
 .. math:: \eta = \gamma N^{1-\alpha}\,\Delta L - w\,\tfrac12\ln\det(1 + nF), \qquad n = 64N
 
@@ -27,7 +27,7 @@ EVIDENCE = {
 
 
 def fit(train):
-    """The numbers of the log odds and the scale, the best from several starts."""
+    """Fit the numbers of the log odds and the scale; the best of several starts."""
 
     def numbers(x):
         return {"odds": np.clip(x[:3], -20.0, 20.0), "scale": max(np.exp(x[3]), 1e-3)}
@@ -41,7 +41,7 @@ def fit(train):
 
 
 def predict(numbers, conditions):
-    """The weight that the log odds give, log-normal."""
+    """The weight from the log odds, with a log-normal distribution."""
     growth, log_weight, log_gamma = numbers["odds"]
     tasks, steps, gap = (conditions[name].values for name in ("tasks", "steps", "gap"))
     evidence = np.array([EVIDENCE[int(k)][STEPS.index(int(n))] for k, n in zip(tasks, steps, strict=True)])

@@ -1,4 +1,4 @@
-"""A posterior over two strategies, whose prior punishes the bits of the pool and of a program.
+"""A posterior over two strategies whose prior penalises the bits of the pool and of a program.
 
 Source: [Wurgaft25]. Three numbers are fitted; a program has 4000 bits.
 """
@@ -7,10 +7,10 @@ from iclbook.arena.task_threshold.theories._odds import fit_odds, predict_odds
 
 
 def fit(train):
-    """The numbers of the log odds, and the scale."""
+    """Fit the numbers of the log odds, and the scale."""
     return fit_odds("posterior", train)
 
 
 def predict(numbers, conditions):
-    """The weight that they give."""
+    """The weight from the log odds."""
     return predict_odds("posterior", numbers, conditions)

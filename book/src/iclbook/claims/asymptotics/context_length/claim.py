@@ -23,7 +23,7 @@ LINE = np.geomspace(2.0, 500.0, 97)
 
 
 def theory(dataset: xr.Dataset, *, inverted: bool = False) -> xr.Dataset:
-    """Closed form at the measured points and along a line, and its joint limit; ``inverted`` has c as tau/alpha."""
+    """Closed form at the measured points and along a line, and its joint limit; ``inverted``: c is tau/alpha."""
     tau, alpha = dataset.tau.values[:, None, None], dataset.alpha.values[:, None]
     forms = {"kappa": dataset.kappa.values, "rho": fixed_values(dataset)["rho"]}
     limit = linear_attention.large_context_limit(alpha_over_tau=tau / alpha if inverted else alpha / tau, **forms)
@@ -41,7 +41,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _at_fixed_tau(dataset: xr.Dataset, limits: Estimate) -> list[Finding]:
-    """From the two longest contexts at the smallest tau: the limit for kappa > 1, the slope of the growth below."""
+    """The two longest contexts at the smallest tau give the limit for kappa > 1 and the slope of the growth below."""
     tau, alphas, kappas = dataset.tau.values.min(), dataset.alpha.values, dataset.kappa
     if not (tau > 1 and alphas.size > 1):
         return []

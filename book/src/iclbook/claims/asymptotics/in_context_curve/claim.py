@@ -1,4 +1,4 @@
-r"""Error of networks and of classical estimators against the number of examples, also past the trained length.
+r"""Error of networks and classical estimators against the number of examples, also beyond the trained length.
 
 Tasks are :math:`w \sim N(0, C)`, :math:`C_{jj} \propto r^{-j}`. Least squares knows nothing of C, ridge of strength
 :math:`\rho` its mean variance, the Bayes predictor all of it. A network that errs less than ridge after few examples
@@ -23,14 +23,14 @@ OVER_RIDGE = 2.0  # error of linear attention over that of ridge, at least
 
 
 def theory(dataset: xr.Dataset, *, exchanged: tuple[tuple[str, str], ...] = ()) -> xr.Dataset:
-    """Nothing is predicted; ``exchanged``: pairs of predictors that stand in each other's place."""
+    """No prediction; ``exchanged``: pairs of predictors that swap places."""
     other = {**dict(exchanged), **{second: first for first, second in exchanged}}
     names = [other.get(name, name) for name in dataset.predictor.values.tolist()]
     return dataset.assign_coords(predictor=names).sel(predictor=dataset.predictor.values) if exchanged else dataset
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every network is between Bayes and ridge after few examples; its progress; the effect of more examples."""
+    """Every network lies between Bayes and ridge after few examples; its progress; the effect of more examples."""
     findings = []
     for dim in dataset.dim.values:
         length = round(fixed_values(dataset)["alpha"] * int(dim))
@@ -41,7 +41,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _learned(loss: xr.DataArray, length: int) -> list[Finding]:
-    """Transformers beat estimators without the prior, not Bayes; the error of linear attention."""
+    """Transformers beat estimators without the prior, but not Bayes; the error of linear attention."""
     early = np.arange(1, max(int(loss.dim) // 2, 1) + 1)
     trained = loss.position.values[(loss.position.values > 0) & (loss.position.values <= length)]
     transformers = loss.sel(predictor=[name for name in TRANSFORMERS if name in loss.predictor])
@@ -68,7 +68,7 @@ def _learned(loss: xr.DataArray, length: int) -> list[Finding]:
 
 
 def _beyond(loss: xr.DataArray, length: int) -> list[Finding]:
-    """After more examples than in training the error keeps falling without positions; with learned ones it lags."""
+    """Beyond the trained length the error keeps falling without positions; with learned ones it lags."""
     findings, after = [], loss.position.values[(length in loss.position) & (loss.position.values > length)]
     if after.size and "no positions" in loss.predictor:
         network, quantity = loss.sel(predictor="no positions"), f"error at {length} examples"
@@ -84,7 +84,7 @@ def _beyond(loss: xr.DataArray, length: int) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Draw every predictor's error against the number of examples, at the largest d; dashed: the trained length."""
+    """Draw every predictor's error against the number of examples at the largest d; dashed: the trained length."""
     part, parameters = dataset.isel(dim=-1, width=-1, step=-1), fixed_values(dataset)
     rows = [Panel("loss", yscale="log", ylim=(0.9 * parameters["rho"], 8.0))]
     return panels(part, rows, x="position", hue="predictor", vertical=round(parameters["alpha"] * int(part.dim)))

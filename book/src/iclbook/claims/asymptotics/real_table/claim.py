@@ -21,7 +21,7 @@ EXPLAINED = 0.25  # fraction of the target's variance that ridge explains, at le
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:
-    """Errors of all draws to eleven bits, a relative error of at most 1/2048."""
+    """Round the errors of all draws to eleven bits, a relative error of at most 1/2048."""
     mantissa, exponent = np.frexp(dataset["table_error"])
     return dataset.assign(table_error=np.ldexp(np.round(2**11 * mantissa) / 2**11, exponent))
 
@@ -29,7 +29,7 @@ def reduce(dataset: xr.Dataset) -> xr.Dataset:
 def theory(
     dataset: xr.Dataset, intercept: int = 1, exchanged: tuple[str, ...] = (), turned: bool = False
 ) -> xr.Dataset:
-    """Predicted peak: as many examples as fitted parameters, one for each column and the intercept.
+    """Predicted peak: one example for each fitted parameter, which are the columns and the intercept.
 
     ``exchanged``: two predictors, each in the other's place; ``turned``: the longest contexts are the shortest.
     """
@@ -44,7 +44,7 @@ def theory(
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The peak and ridge there for every number of columns; ridge beside the others for the most columns."""
+    """The peak and ridge at it for every number of columns; ridge and other predictors for the most columns."""
     errors, findings, columns = dataset["table_error"], [], int(dataset.dim.max())
     for dim in dataset.dim.values:
         findings += _peak(errors.sel(dim=dim, drop=True), dataset["peak_theory"].sel(dim=dim).item(), {"dim": int(dim)})

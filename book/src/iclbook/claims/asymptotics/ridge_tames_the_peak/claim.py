@@ -1,4 +1,4 @@
-r"""A ridge removes the divergence of linear attention's errors, and shifts the covariance by more than itself.
+r"""A ridge removes the divergence of linear attention's errors, and shifts the covariance by more than its own value.
 
 With ridge :math:`\lambda` both errors are finite at every :math:`\tau`. Their closed forms have an effective ridge
 :math:`\xi > \lambda`, as finitely many contexts act like a ridge,
@@ -33,13 +33,13 @@ def theory(dataset: xr.Dataset, **overrides) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """With a ridge, closed forms in the limit of large d, the peak included; and the peak without a ridge."""
+    """Closed forms in the limit of large d with a ridge, including the peak; and the peak without a ridge."""
     with_ridge = dataset.sel(ridge=dataset.ridge > 0)  # without one some solves are singular to float64
     return [*closed_forms(with_ridge, LARGEST), *_peak(dataset), *convergence(with_ridge, "every solve with a ridge")]
 
 
 def _peak(dataset: xr.Dataset) -> list[Finding]:
-    """At tau = 1 the error without a ridge is above that with every ridge, and grows with d."""
+    """At tau = 1 the error without a ridge exceeds the error with any ridge, and grows with d."""
     if not (1.0 in dataset.tau.values and 0.0 in dataset.ridge.values):
         return []
     errors = dataset["icl_error"].sel(tau=1.0, drop=True)

@@ -23,14 +23,14 @@ GAINED = 0.05  # fraction of the target's variance, at least, by which every net
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:
-    """Errors in single precision; errors of untrained predictors stand once, for all networks."""
+    """Round errors to single precision; keep errors of untrained predictors once for all networks."""
     errors = dataset["table_error"].astype("float32")
     trained = dataset.predictor == "transformer"
     return dataset.assign(table_error=errors.where(trained | (dataset.member == dataset.member[0])))
 
 
 def theory(dataset: xr.Dataset, *, exchanged: tuple[str, ...] = ()) -> xr.Dataset:
-    """Nothing is predicted; errors of predictors that are not trained are those beside every network.
+    """No prediction; copy the errors of untrained predictors to every network.
 
     ``exchanged``: two predictors, each of which stands in the other's place.
     """
@@ -41,7 +41,7 @@ def theory(dataset: xr.Dataset, *, exchanged: tuple[str, ...] = ()) -> xr.Datase
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """After the longest training: beside least squares at its peak, ridge, the mean, and scikit-learn."""
+    """After the longest training: comparison with least squares at its peak, ridge, the mean, and scikit-learn."""
     findings = []
     for dim in dataset.dim.values:
         errors = dataset["table_error"].sel(dim=dim).isel(width=-1, layers=-1, step=-1, drop=True)
@@ -52,7 +52,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _compare(errors: xr.DataArray) -> list[Finding]:
-    """Beside least squares at its peak and at the end, ridge and the mean past the peak, and scikit-learn."""
+    """Compare with least squares at its peak and at the end, ridge and the mean past the peak, and scikit-learn."""
     findings, lengths, peak = [], errors.length.values, int(errors.dim) + 1
     transformer = errors.sel(predictor="transformer", drop=True)
     ahead, past = errors - transformer, lengths[lengths >= peak]
@@ -91,14 +91,14 @@ def _over(lengths: np.ndarray) -> str:
 
 
 def _crossed_mean(samples: xr.DataArray, logarithmic: bool = False) -> Estimate:
-    """Mean over networks and draws; the standard error counts both."""
+    """Mean over networks and draws, with a standard error that includes both."""
     like = samples.isel(member=0, seed=0, drop=True)
     mean, error = crossed_mean_and_error(samples.transpose(*like.dims, "member", "seed").values)
     return Estimate(like.copy(data=mean), like.copy(data=error), logarithmic)
 
 
 def figure(dataset: xr.Dataset):
-    """Draw mean errors, and below them their differences from the transformer's; least squares leaves both frames."""
+    """Draw mean errors and their differences from the transformer's; least squares leaves both frames."""
     part = dataset.isel(dim=-1, width=-1, layers=-1, step=-1).mean("member")
     excess = part["table_error"] - part["table_error"].sel(predictor="transformer", drop=True)
     part = part.assign(table_excess=excess.where(part.predictor != "transformer"))

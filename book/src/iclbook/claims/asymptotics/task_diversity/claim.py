@@ -24,18 +24,18 @@ KAPPAS = (0.3, 0.5, 1.0, 1.5, 3.0)
 
 
 def gap(alpha, kappa, rho):
-    r"""The closed form of :math:`e_{\mathrm{ICL}} - e_{\mathrm{IDG}}` at :math:`\tau = \alpha`, without ridge."""
+    r"""The closed form of :math:`e_{\mathrm{ICL}} - e_{\mathrm{IDG}}` at :math:`\tau = \alpha`, without a ridge."""
     law = {"tau": alpha, "alpha": alpha, "kappa": kappa, "rho": rho}
     return linear_attention.icl_error(**law) - linear_attention.idg_error(**law)
 
 
 def limit(kappa, rho):
-    r"""Its limit :math:`\alpha = \tau \to \infty`, in which the error on pretraining tasks is the noise."""
+    r"""The gap in the limit :math:`\alpha = \tau \to \infty`, where the error on pretraining tasks is the noise."""
     return linear_attention.large_context_limit(kappa=kappa, rho=rho, alpha_over_tau=1.0) - rho
 
 
 def theory(dataset: xr.Dataset, cornered: bool = False) -> xr.Dataset:
-    """Measured gap, and closed form at the points (``cornered``: its limit), along a line and in the limit."""
+    """Measured gap, and its closed form at the points (``cornered``: its limit), along a line and in the limit."""
     rho, alpha, kappa = fixed_values(dataset)["rho"], dataset.alpha.values[:, None], dataset.kappa.values
     form = np.zeros_like(alpha) + limit(kappa, rho) if cornered else gap(alpha, kappa, rho)
     line, end = (("alpha", "kappa_line"), gap(alpha, LINE, rho)), ("kappa_line", limit(LINE, rho))
@@ -44,7 +44,7 @@ def theory(dataset: xr.Dataset, cornered: bool = False) -> xr.Dataset:
 
 
 def corner(gaps: xr.DataArray, over: str = "seed") -> tuple[Estimate, Estimate]:
-    """Remainder beyond kappa = 1 and the bend there, both over the gap before it; ``over``: axis of the samples."""
+    """Remaining gap beyond kappa = 1 and bend at it, relative to the gap before it; ``over``: axis of the samples."""
     gaps = gaps.reindex(kappa=[BEFORE, AT, BEYOND])
     before, at, beyond = (estimates.mean(gaps.sel(kappa=kappa, drop=True), over) for kappa in gaps.kappa.values)
     return beyond / before, Estimate(1.0, 0.0) - (at / 0.5 - beyond) / before

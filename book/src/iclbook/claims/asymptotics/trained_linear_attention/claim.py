@@ -1,4 +1,4 @@
-r"""Linear attention trained by optimisers, and the exact minimum of the closed forms.
+r"""Linear attention trained by optimisers, compared with the exact minimum of the closed forms.
 
 .. math:: \arg\min_\Gamma\; \frac1n \sum_{\mu=1}^n (y^\mu - x^{\mu\top}\Gamma h^\mu)^2 + \frac\lambda d \|\Gamma\|_F^2
 
@@ -25,7 +25,7 @@ LARGEST = 0.1  # standard error of a limit, relative to the closed form
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """Closed form, and as a line at every dimension."""
+    """Closed form at the measured points, and as a line at every dimension."""
     parameters = {name: fixed_values(dataset)[name] for name in ("alpha", "kappa", "rho")}
     values = linear_attention.icl_error(tau=dataset.tau.values[:, None], ridge=dataset.ridge.values, **parameters)
     form = xr.DataArray(values, dims=("tau", "ridge"), coords={"tau": dataset.tau, "ridge": dataset.ridge})
@@ -33,7 +33,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """All reach a unique minimum, gradient descent alone the one of least norm, which has the error of the theory."""
+    """All optimisers reach a unique minimum; only gradient descent finds the least norm, with the theory's error."""
     findings, ways = [], [way for way in ("descent", "Adam", "layer") if way in dataset.training]
     for tau, ridge, way in itertools.product(dataset.tau.values, dataset.ridge.values, ways):
         part = dataset.sel(tau=tau, ridge=ridge)
@@ -58,7 +58,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _ends_elsewhere(head: xr.Dataset, part: xr.Dataset) -> list[Finding]:
-    """A head that fits the contexts as well as the matrix of least norm, with a larger norm and a larger error."""
+    """The head fits the contexts as well as the matrix of least norm, with a larger norm and a larger error."""
     at = {name: head[name].item() for name in ("tau", "ridge", "training")}
     fits = float(head["training_error"].max()) <= FITTED
     norms = estimates.geometric_mean(head["gamma_norm"])

@@ -1,4 +1,4 @@
-"""Ways of training a head of linear attention on fixed contexts, and its exact minimum on the same contexts."""
+"""Ways of training a head of linear attention on fixed contexts, and its exact minimum on these contexts."""
 
 import functools
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Contexts(NamedTuple):
         return cls(task, x, h, y, jax.vmap(one_example)(x, h, y) if single else prompts)
 
     def exact(self, ridges: Sequence[float]) -> list[ReducedLinearAttention]:
-        """The minimum for every ridge, of least norm if there are many, by a dense solve on the smaller side."""
+        """The minimum for every ridge, with the least norm if there are many, by a dense solve on the smaller side."""
         samples = Samples.from_rows(self.x, self.h, self.y)
         solver = "dual_cholesky" if len(self.y) < self.x.shape[1] * self.h.shape[1] else "primal_cholesky"
         return [
@@ -63,7 +63,7 @@ class Contexts(NamedTuple):
         return 2 * float(values[-1]) / len(x), 2 * float(values[0]) / len(x)
 
     def compare(self, model: Any, exact: ReducedLinearAttention) -> dict[str, float]:
-        """Error of a trained model on fresh tasks and on its contexts, distance of its matrix from the exact one."""
+        """Errors of a trained model on fresh tasks and its contexts, and its matrix's distance from the exact one."""
         gamma = np.asarray(model.gamma) if isinstance(model, ReducedLinearAttention) else _matrix(model)
         target, x, h, y = (np.asarray(part) for part in (exact.gamma, self.x, self.h, self.y))
         residuals = np.sum((x @ gamma) * h, axis=1) - y
@@ -115,7 +115,7 @@ def by_adam(point: SimpleNamespace, contexts: Contexts, begin: Any, key: Any) ->
 
 
 def as_a_layer(point: SimpleNamespace, contexts: Contexts, key: Any, *, free: bool) -> list[Any]:
-    """Train the factors of the full layer by Adam; None for every ridge but zero: the factors have none.
+    """Train the factors of the full layer by Adam; None for every nonzero ridge, because the factors have none.
 
     Its v21 stays zero unless it is ``free``.
     """
@@ -143,7 +143,7 @@ def one_example(query: Any, features: Any, label: Any) -> RegressionPrompt:
 
 
 def _decays(point: SimpleNamespace) -> list[float]:
-    """Weight decays of the ridges: the gradient of the penalty over the matrix."""
+    """Weight decay for each ridge: the gradient of the penalty divided by the matrix."""
     return [2 * ridge / point.dim for ridge in point.ridge]
 
 
@@ -153,7 +153,7 @@ def _matrix(layer: Any) -> np.ndarray:
 
 
 def _without_v21(layer: Any) -> Any:
-    """A layer, or updates of one, with zeros in that part of its values."""
+    """Set the v21 part of a layer's values, or of updates of a layer, to zero."""
     return eqx.tree_at(lambda m: m.p, layer, layer.p.at[:, -1, :-1].set(0.0))
 
 

@@ -60,7 +60,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _above(ratio: xr.DataArray) -> bool:
-    """Whether all mean ratios are clearly above 1."""
+    """True if all mean ratios are clearly above 1."""
     findings = checks.above("ratio", "error at the peak / elsewhere", geometric_mean(ratio), 1.0)
     return all(finding.outcome is Outcome.HOLDS for finding in findings)
 

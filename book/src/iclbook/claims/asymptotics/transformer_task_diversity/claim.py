@@ -24,7 +24,7 @@ LINE = np.geomspace(0.22, 70.0, 97)
 
 
 def theory(dataset: xr.Dataset, *, turned: bool = False, switch: float | None = None) -> xr.Dataset:
-    r"""Errors over those of answering 0, r, and linear attention's closed form at :math:`\tau \to \infty`.
+    r"""Errors relative to the error of answering 0, r, and linear attention's closed form at :math:`\tau \to \infty`.
 
     ``turned``: networks of the smallest pools stand in the place of networks of the largest, and so on, and networks
     of the shortest training in the place of the longest. ``switch``: a network is dMMSE below this kappa, and ridge
@@ -46,7 +46,7 @@ def theory(dataset: xr.Dataset, *, turned: bool = False, switch: float | None = 
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Few tasks are memorised, many are not; the closing of the gap, and the effect of more training."""
+    """Few tasks are memorised, many are not; the gap closes; the effect of more training."""
     (smallest, largest), r = (dataset.isel(kappa=end) for end in (0, -1)), dataset["error_ratio"]
     findings = [
         *checks.below("memorised", "r with the fewest tasks", geometric_mean(smallest["error_ratio"]), HALF),

@@ -42,7 +42,7 @@ def at_best_rate(excess: xr.DataArray) -> xr.DataArray:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Attention and DeepSets beside the MLP; after longer training, the other differences."""
+    """Attention and DeepSets compared with the MLP; after longer training, the other differences."""
     excess = at_best_rate(dataset["excess"].isel(step=-1, drop=True))
     excess = excess.reindex(predictor=[*BLOCKS, *WITHOUT, *REFERENCES])
     progress = mean(1 - excess.sel(predictor=SETS) / excess.sel(predictor="no examples", drop=True))
@@ -64,7 +64,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _ratios(excess: xr.DataArray, worse: str, better: list[str]) -> list[Finding]:
-    """Is the excess error of one network larger than those of others?"""
+    """Is the excess error of one network larger than the errors of the others?"""
     ratio = geometric_mean(excess.sel(predictor=worse, drop=True) / excess.sel(predictor=better))
     name = f"{worse} worse".lower().replace(" ", "_")
     return checks.above(name, f"excess error of {worse} / of the other", ratio, 1.0)

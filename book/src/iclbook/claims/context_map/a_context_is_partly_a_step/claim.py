@@ -1,4 +1,4 @@
-r"""Is the change of weights that stands for a context a step of gradient descent on that context?
+r"""Is the change of weights that replaces a context a step of gradient descent on that context?
 
 The weights :math:`f_c(w)` answer queries of one token without the context as the network w does with it. Their change
 is compared with the step :math:`-g` on the loss of the context's examples, each asked without the others, at w: by the
@@ -37,12 +37,12 @@ LEARNED, FITTED, LOST = 0.5, 0.1, 0.25  # variance explained; gap; fraction of f
 
 
 def excess(dataset: xr.Dataset) -> xr.DataArray:
-    """The cosine with the step on the context's own examples minus that with others' steps."""
+    """The cosine with the step on the context's own examples minus the cosine with steps on others' examples."""
     return dataset["step_cosine"].sel(examples=OWN, drop=True) - dataset["step_cosine"].sel(examples=OTHER, drop=True)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """In transformers a step is part of the change, by training; in linear attention it is all of it."""
+    """In transformers a step is part of the change, due to training; in linear attention it is the whole change."""
     end = dataset.isel(step=-1, drop=True)
     whole = end.sel(part=ALL, drop=True)
     transformers = [name for name in dataset["architecture"].values if name != LINEAR]
@@ -79,7 +79,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Cosines and what best steps leave, of the context's own step and of others, in every network."""
+    """Draw cosines, and residuals of the best steps, for the context's own step and others, in every network."""
     part = dataset.isel(dim=0, step=-1, drop=True)
     names = [str(name) for name in part["architecture"].values if name != LINEAR] or [LINEAR]
     rows = [

@@ -1,4 +1,4 @@
-r"""Where a context is a change of weights by a formula, does its measurement find the formula, and what tells it apart?
+r"""If a formula gives a context's change of weights, does the measurement find it, and what sets it apart?
 
 The model answers :math:`\hat y = x \cdot (b + BAh_c)` with :math:`h_c = \sum_{i \in c} y_i x_i`, so that
 :math:`f_c(A, B, b) = (A, B, b + BAh_c)`: the gap, the derivative test and the composition gap vanish. The rank of the
@@ -32,7 +32,7 @@ VANISH = {
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The rank of the map where A alone varies."""
+    """The rank of the map if A alone varies."""
     dim = int(fixed_values(dataset)["dim"])
     return dataset.assign(map_rank_theory=np.minimum(dataset["hidden"], dim).astype(float))
 
@@ -58,7 +58,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """The ranks, and the composition gaps of the context and of an unrelated target."""
+    """Draw the ranks, and the composition gaps of the context and of an unrelated target."""
     floor = 1e-34  # exact zeros are drawn here
     part = dataset.assign(
         {name: dataset[name].clip(min=floor) for name in ("composition_gap", "unrelated_composition_gap")}

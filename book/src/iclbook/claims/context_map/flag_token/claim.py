@@ -31,14 +31,14 @@ ROUNDING = 1e-3
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """Norm per effect, and that of the flag as a line."""
+    """Norm per effect, with the flag's norm per effect as a line."""
     flag = (dataset["flag_moved"] / dataset["flag_effect"]).mean("seed")
     line = flag * xr.ones_like(dataset["scale"], dtype=float)
     return dataset.assign(per_effect=dataset["moved"] / dataset["effect"], per_effect_line=line)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The flag flips; at equal effect it costs what other targets cost; and costs grow more slowly than effects."""
+    """The flag flips; at equal effect it costs as much as other targets; and costs grow more slowly than effects."""
     findings = checks.above(
         "flips", "explained by the flipped task after the flag", estimates.mean(dataset["flipped"]), FLIPPED
     )
@@ -66,7 +66,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Norms, norms per effect with that of the flag as a line, and gaps, of targets against their effect."""
+    """Draw norms, norms per effect with the flag's as a line, and gaps of targets against their effect."""
     family = NETWORK if NETWORK in dataset.family else EXACT
     part = dataset.isel(dim=0, drop=True).sel(family=family, drop=True)
     rows = [

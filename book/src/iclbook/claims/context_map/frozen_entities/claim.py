@@ -1,4 +1,4 @@
-r"""Attention to a frozen context, and attention to the query's own tokens that is to stand for it.
+r"""Attention to a frozen context, and attention to the query's own tokens as a replacement for it.
 
 The query of a prompt collects :math:`\sum_tp_tv_t` from frozen entities F of the context and unfrozen ones U. The
 seminar has three ways to do without F: to leave it out; to count each frozen t with an unfrozen a(t) of a similar
@@ -30,7 +30,7 @@ ROUNDING = 1e-9
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """With few tokens of its own nothing makes up for half of the context; with many discrete ones sharing does."""
+    """With few own tokens nothing makes up for half of the context; with many discrete ones sharing does."""
     excess = dataset["bound_excess"].sel(reduction=[LEFT_OUT, SHARED, WINNER]).max()
     findings = checks.complete("bounds", "no error is above its bound, at any prompt", bool(excess < ROUNDING))
     error = dataset["reduction_error"]
@@ -53,7 +53,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Errors of the reductions in both layers after training, with few tokens of the query's own and with many."""
+    """Draw errors of the reductions in both layers after training, for few and for many tokens of the query's own."""
     part = dataset.isel(dim=0, step=-1, drop=True).sel(reduction=list(REDUCTIONS))
     rows = [
         Panel("reduction_error", at={"layer": layer, "own": own}, ylim=(0.0, 1.2))

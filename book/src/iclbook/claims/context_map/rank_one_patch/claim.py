@@ -1,4 +1,4 @@
-r"""A change of weights that replaces a context exactly at one query, and what it does at others.
+r"""A change of weights that replaces a context exactly at one query, and its errors at other queries.
 
 At one token a block's dense layers read a after the context and :math:`a'` without it, beside streams u and
 :math:`u'`. The change :math:`\Delta W_1 = a'[(a - a')W_1]/|a'|^2` of the first weights and :math:`\Delta b_2 = u - u'`
@@ -30,7 +30,7 @@ HALF = 0.5  # of what rank one leaves, by the full rank
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Exact at its own query, of no use at others; and for all queries rank one leaves much that full rank does not."""
+    """Exact at its own query, useless at others; over all queries rank one leaves much that full rank removes."""
     error, left = dataset["patch_error"], dataset["rank_left"].sel(block="first", drop=True)
     at_query = Estimate(error.sel(patch=OWN, drop=True).max("seed"), 0.0)
     findings = checks.below("own", "largest relative error at its own query", at_query, EXACT)
@@ -46,7 +46,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Errors of the four patches, and what ranks leave of the first layer's change, before and after training."""
+    """Draw errors of the four patches, and residuals of the first layer's change by rank, before and after training."""
     part = dataset.isel(layers=0, dim=0, drop=True)
     part = part.assign_coords(step=[f"{step} updates" for step in part.step.values]).sel(patch=list(PATCHES))
     part["rank_left"] = part["rank_left"].sel(block="first", drop=True)

@@ -1,4 +1,4 @@
-r"""Depth of linear attention at long contexts: of use only where the covariance rotates from context to context.
+r"""Depth of linear attention at long contexts helps only if the covariance rotates from context to context.
 
 Tasks have the inverse covariance of the inputs, so that labels have variance 1, and one matrix whitens a fixed
 covariance: the isotropic case. Where :math:`\Sigma = O\Lambda O^\top` with a fresh rotation O, no matrix whitens.
@@ -27,12 +27,12 @@ BELOW_TIED = 0.97  # error of a shared matrix over that of the best shared step 
 
 
 def eigenvalues(dim: int, condition: float) -> np.ndarray:
-    """Eigenvalues [dim] at the middles of equal steps of the logarithm, between inverse numbers of ratio condition."""
+    """Eigenvalues [dim] between 1/sqrt and sqrt of ``condition``: middles of equal logarithmic steps."""
     return condition ** (0.5 - (np.arange(dim) + 0.5) / dim)
 
 
 def theory(dataset: xr.Dataset, *, condition: float = 0.0, endless: bool = False) -> xr.Dataset:
-    """Errors of the best steps in the limit of large d, of different sizes and of one size.
+    """Errors of the best steps in the limit of large d, for different sizes and for one size.
 
     ``condition``: ratio of the largest eigenvalue to the least, 0 for that of the data. ``endless``: contexts are taken
     to be endless.
@@ -53,7 +53,7 @@ def theory(dataset: xr.Dataset, *, condition: float = 0.0, endless: bool = False
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Different matrices reach the polynomial's error; only rotation keeps depth of use; one matrix beats one size."""
+    """Different matrices reach the polynomial's error; depth helps only with rotation; one matrix beats one size."""
     layers, settings = dataset.layers.values.tolist(), dataset.setting.values.tolist()
     short, long = (dataset.alpha.values[i].item() for i in (0, -1))
     unshared = dataset.sel(setting=[setting for setting in settings if setting != SHARED])
@@ -78,13 +78,13 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def in_the_limit(values: xr.DataArray) -> Estimate:
-    """Mean over seeds, extrapolated in 1/d where there is more than one dimension."""
+    """Mean over seeds, extrapolated in 1/d if there is more than one dimension."""
     mean = estimates.mean(values)
     return estimates.limit(mean, order=1) if values.sizes["dim"] > 1 else mean.sel(dim=values.dim.values[0])
 
 
 def figure(dataset: xr.Dataset):
-    """Draw errors against layers at every context length, beside the lines of the largest dimension."""
+    """Draw errors against layers at every context length, with lines for the largest dimension."""
     part = dataset.isel(dim=-1, drop=True)
     part = part.assign(free_line=part["free_line"].where(part.setting != SHARED, part["tied_line"]))
     rows = [Panel("test_loss", "free_line", yscale="log", at={"alpha": alpha}) for alpha in part.alpha.values.tolist()]

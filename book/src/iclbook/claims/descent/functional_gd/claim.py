@@ -52,7 +52,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _own_labels(dataset: xr.Dataset, error: xr.DataArray) -> list[tuple[str, str, xr.DataArray, float]]:
-    """On exponential labels the exponential kernel is beaten, stays above Bayes, and comes nearer to it with depth."""
+    """On exponential labels the exponential kernel is beaten and stays above Bayes, but approaches it with depth."""
     exponential, alternatives = error.sel(predictor="exponential", drop=True), error.drop_sel(predictor="exponential")
     bayes = dataset["function_bayes"].sel(labels="exponential", drop=True)
     beaten, above = exponential / alternatives.min("predictor"), exponential.sel(training=STEPS, drop=True) / bayes
@@ -71,7 +71,7 @@ def _own_labels(dataset: xr.Dataset, error: xr.DataArray) -> list[tuple[str, str
 
 
 def figure(dataset: xr.Dataset):
-    """Draw the median error above that of Bayes against depth, one panel for each kernel of the labels."""
+    """Draw the median error minus Bayes's against depth, one panel for each kernel of the labels."""
     excess = (dataset["function_error"] - dataset["function_bayes"]).median("seed")
     ways = {"linear": ("linear", STEPS), "relu": ("relu", STEPS)}
     ways |= {"exp": ("exponential", STEPS), "exp, trained $T$": ("exponential", HEATED)}

@@ -16,7 +16,7 @@ from icllab.models import ScalarAttention
 def initial_attention(
     weighting: str, *, layers: int, train_temperature: bool, prompts: RegressionPrompt
 ) -> ScalarAttention:
-    """Attention before training: rates from one over the largest eigenvalue of its kernel to ten times that.
+    """Attention before training: rates from one to ten over the largest eigenvalue of its kernel.
 
     Equal rates would stay equal: if the temperature is one, the answer is symmetric in them.
     """

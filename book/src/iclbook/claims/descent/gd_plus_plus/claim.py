@@ -28,7 +28,7 @@ STARTS = 32  # of each search for the exactly best numbers: of three layers one 
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """Exact losses of gradient descent and GD++ with the best numbers, the same or different in every layer."""
+    """Exact losses of gradient descent and GD++ with the best numbers, equal or different in every layer."""
     length = fixed_values(dataset)["length"]
 
     def exact(**size):
@@ -61,7 +61,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Draw the best networks beside the exact losses, and the fraction of starts that reach them."""
+    """Draw the best networks with the exact losses, and the fraction of starts that reach them."""
     part = dataset.isel(dim=-1, step=-1, drop=True)
     trained = part["test_loss"].isel(seed=part["chosen_loss"].argmin("seed"), drop=True)
     success = (part["loss_ratio"] < 1 + WITHIN).mean("seed")

@@ -1,4 +1,4 @@
-r"""Layers of linear attention that may not change their inputs become the best steps of gradient descent.
+r"""Layers of linear attention that cannot change their inputs become the best steps of gradient descent.
 
 :math:`P_l = \mathrm{diag}(0, 1)` and :math:`Q_l = \mathrm{diag}(-A_l, 0)` are L steps of preconditioned gradient
 descent. Without noise the loss of the best step sizes :math:`A_l = a_lI` is known exactly. Networks may take them in
@@ -34,7 +34,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every depth has the loss of the best steps and none less; every layer holds the step of its number."""
+    """At every depth the loss is the best steps' and never less; every layer holds the step of its number."""
     last = dataset.isel(step=-1, drop=True)
     fraction, margin = slots(last)
     beaten = ((1 - dataset["loss_ratio"]) / dataset["loss_ratio_error"] > 3).sum(("step", "seed"))
@@ -53,7 +53,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def slots(dataset: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """Fraction of a layer's slots that the step of its number explains, and that minus any other's; least of layers."""
+    """Fraction of a layer's slots that its own step explains, and its lead over other steps; the least over layers."""
     r_squared = dataset["r_squared"].sel(layer=dataset.layer > 0)
     own_step, present = r_squared.layer == r_squared.algorithm_step, r_squared.layer <= r_squared.layers
     fraction, other_fraction = (r_squared.where(steps).max("algorithm_step") for steps in (own_step, ~own_step))
@@ -64,7 +64,7 @@ def slots(dataset: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 def figure(dataset: xr.Dataset):
-    """Draw the loss against layers beside the exact lines, and the fraction of the slots that steps leave."""
+    """Draw the loss against layers with the exact lines, and the fraction of slots that steps leave unexplained."""
     part = dataset.isel(dim=-1, step=-1, drop=True)
     fractions = [part["r_squared"].sel(layer=k, algorithm_step=k, drop=True) for k in part.layer.values if k > 0]
     left = 1 - xr.concat(fractions, "layer").mean("layer")

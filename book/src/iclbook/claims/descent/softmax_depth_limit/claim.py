@@ -1,4 +1,4 @@
-r"""The limit of infinitely many layers of attention with identity keys and queries and one rate.
+r"""The limit of infinitely many attention layers with identity keys and queries and one rate.
 
 A layer multiplies the residual labels by :math:`I - \eta W`, with the kernel
 :math:`e_{ij} = \exp(x_i^\top x_j/T)` of the labels, :math:`D_j = \sum_{i \le n + 1} e_{ij}` and the weights
@@ -31,7 +31,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """All reach their limits, nearer with every depth; softmax over keys has another limit at random points alone."""
+    """All approach their limits with depth; softmax over keys has a different limit only at random points."""
     scale = dataset["limit_scale"].mean("seed")
     distance = (dataset["limit_distance"].mean("seed") / scale) ** 0.5
     steps = (distance.diff("layers") < 0) | (distance.isel(layers=slice(1, None)) < ROUNDING)
@@ -69,7 +69,7 @@ def figure(dataset: xr.Dataset):
 
 
 def called_the_mean(dataset: xr.Dataset) -> xr.Dataset:
-    """All limits taken to be the posterior mean."""
+    """Treat all limits as the posterior mean."""
     return theory(dataset.assign(limit_distance=dataset["bayes_distance"]))
 
 

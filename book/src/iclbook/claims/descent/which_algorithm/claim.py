@@ -1,4 +1,4 @@
-r"""The algorithm of trained softmax transformers, beside linear attention, whose algorithm is known.
+"""The algorithm of trained softmax transformers, compared with linear attention of known algorithm.
 
 :func:`~icllab.diagnostics.identification.comparison.identify` measures the fraction :math:`u_k` of the variance of
 each network's answers and input gradients that a candidate algorithm leaves unexplained, its parameters fitted to the
@@ -30,13 +30,13 @@ ALIKE = 0.15  # largest log ratio of matched errors
 
 
 def turned(dataset: xr.Dataset) -> xr.Dataset:
-    """Networks of the fewest layers, and the largest inputs, in the place of the most and of those of training."""
+    """Swap networks of the fewest and the most layers, and the largest inputs with the inputs of training."""
     axes = ("layers", "input_scale")
     return dataset.assign_coords({axis: dataset[axis].values[::-1] for axis in axes}).sortby(list(axes))
 
 
 def verdicts(dataset: xr.Dataset) -> xr.DataArray:
-    """Verdict on every network: a candidate's name, or one of three others."""
+    """Verdict for every network: a candidate's name, or one of three other outcomes."""
     among = dataset["among"] > 0
     low = dataset["fraction_unexplained_interval"].sel(bound="low", drop=True)
     names = np.asarray([str(name) for name in dataset.candidate.values], object)
@@ -47,7 +47,7 @@ def verdicts(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def recognise(dataset: xr.Dataset, layers: int) -> xr.DataArray:
-    """Is linear attention of so many layers named its steps, and nothing that does not contain them?"""
+    """Does linear attention of ``layers`` layers match its steps, and no candidate that does not contain them?"""
     name, containing = KNOWN[layers]
     accepted = dataset["accepted"] > 0
     foreign = [str(candidate) for candidate in dataset.candidate.values if candidate not in containing]
@@ -55,7 +55,7 @@ def recognise(dataset: xr.Dataset, layers: int) -> xr.DataArray:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """No candidate is named for a transformer, near or far; linear attention of equal error is named its steps."""
+    """No candidate matches a transformer, near or far; linear attention of equal error matches its steps."""
     last = dataset.isel(step=-1, drop=True)
     kinds = [str(kind) for kind in last.network.values]
     findings: list[Finding] = []

@@ -1,4 +1,4 @@
-r"""Runs of equal settings near the threshold between memorising and context: some learn in context, others do not.
+r"""Equal runs near the threshold between memorising and context: some learn in context, others do not.
 
 The outcome of a run is the probability of the right label by the copy's logit alone, :math:`\sigma(wp)`: 1/2 where the
 context is not used. Whether outcomes have one mode is judged by Hartigan's dip, beside that of uniform samples of the
@@ -24,7 +24,7 @@ RARER = 0.2
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Two modes at the threshold, one mode with far fewer and far more classes, and which one."""
+    """Two modes at the threshold, and a single mode, of known kind, with far fewer or far more classes."""
     if dataset.sizes["classes_per_pair"] < 3:
         return []
     outcomes = dataset["copy_probability"].sortby("classes_per_pair")
@@ -51,7 +51,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Outcomes of all runs, in order, a colour for each number of classes."""
+    """Draw the ordered outcomes of all runs, one colour for each number of classes."""
     ordered = dataset[["copy_probability"]].copy()
     values = ordered["copy_probability"].transpose("classes_per_pair", "seed")
     rank = xr.DataArray(values.copy(data=values.to_numpy().copy()))

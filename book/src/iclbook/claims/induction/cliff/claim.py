@@ -1,4 +1,4 @@
-r"""A head of three strengths descends a long plateau along one of them, and then falls off a cliff.
+r"""A head of three strengths moves along a long plateau by one of them, and then falls off a cliff.
 
 The simulation is attention, token by token, on :math:`x_1, \ell_1, \dots, x_N, \ell_N, x_k` with items and labels
 orthogonal, averaged over all k. It is of two kinds: ``even``, where every label sees N + 1 tokens and nothing but its
@@ -30,7 +30,7 @@ def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = Tr
     order = [STRENGTHS.index(str(name)) for name in dataset.strength.values]
 
     def of_flow(pairs: np.integer, labels: np.integer, start: np.floating) -> tuple[np.ndarray, ...]:
-        """Crossing times, the path of strengths and loss, and the slope at the origin; NaN where labels are too few."""
+        """Crossing times, path of strengths and loss, and slope at the origin; NaN if there are too few labels."""
         if labels < pairs:
             return tuple(np.full(shape, np.nan) for shape in (len(levels), (len(times), 3), len(times), 3))
         sizes: dict[str, Any] = {"pairs": int(pairs), "labels": int(labels)}
@@ -51,7 +51,7 @@ def theory(dataset: xr.Dataset, leak_corrected: bool = False, context: bool = Tr
 
 
 def at_rate_zero(times: xr.DataArray) -> Estimate:
-    """Times at step size zero, from the three smallest; the error is what the largest of them changes them by."""
+    """Times at step size zero, from the three smallest step sizes; the error is the effect of the largest of them."""
     smallest = times.sortby("rate").isel(rate=slice(3))
     if smallest.sizes["rate"] < 3:
         return Estimate(smallest.isel(rate=0, drop=True) * np.nan, np.nan)
@@ -76,7 +76,7 @@ def half_time(curve: xr.DataArray, foot: xr.DataArray) -> xr.DataArray:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The gradient at the origin, the times of the cliff, what grows first, and the saddle where L = N."""
+    """The gradient at the origin, the times of the cliff, the order of growth, and the saddle at L = N."""
     findings, counts = [], dataset.label_count.values
     for pairs in dataset.pairs.values:
         part = dataset.sel(pairs=pairs, label_count=counts >= pairs)
@@ -95,7 +95,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _cliff(part: xr.Dataset) -> list[Finding]:
-    """Times of the flow; the drop over the plateau; and the readout before both attentions."""
+    """Times of the flow; the drop relative to the plateau; and the readout before both attentions."""
     even = part.sel(start=part.start >= 0, attention="even")
     limit, line = at_rate_zero(even["crossing_time"]), even["crossing_time_theory"]
     times = Estimate(limit.value, limit.error + 1e-4 * line)
@@ -109,12 +109,12 @@ def _cliff(part: xr.Dataset) -> list[Finding]:
 
 
 def _finest(part: xr.Dataset) -> xr.DataArray:
-    """Crossing times at the smallest step."""
+    """Crossing times at the smallest step size."""
     return part["crossing_time"].sel(rate=part.rate.min(), drop=True)
 
 
 def _saddle(part: xr.Dataset, pairs: int) -> list[Finding]:
-    """Descent stays at the saddle, leaves it from beside it, and does so at the rate of the negative curvature."""
+    """Descent stays at the saddle, but leaves from a point near it, at the rate of the negative curvature."""
     small = np.sort(part.start.values[part.start.values > 0])[:2]
     falls = _finest(part).sel(loss_level=TOP, drop=True).notnull()
     findings = checks.equal("at_rest", "falls from the saddle itself", falls.sel(start=0.0, drop=True), 0)
@@ -131,7 +131,7 @@ def _saddle(part: xr.Dataset, pairs: int) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """The loss against time with more labels than pairs, and the three strengths below it."""
+    """Draw the loss against time with more labels than pairs, and the three strengths below it."""
     part = dataset.isel(pairs=0, label_count=-1, drop=True).sel(start=0.0, drop=True)
     third = xr.DataArray(np.arange(part.sizes["time"]) % 3 == 0, dims="time")  # points that leave the line to be seen
     part = part.assign({name: part[name].where(third) for name in ("label_loss", "strength_curve")})

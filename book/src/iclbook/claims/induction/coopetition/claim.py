@@ -1,4 +1,4 @@
-r"""Two mechanisms that share factors: the toy of coopetition, simulated in full and as a flow of eight numbers.
+r"""Two mechanisms that share factors: the toy model of coopetition, in full and as a flow of eight numbers.
 
 Vectors a, b, c, d of ten entries; the loss is :math:`(E_1+\mu_1)(E_2+\mu_2)+\frac\alpha2\overline{(a\otimes d)^2}`. Of
 each run errors are over those of a zero product. *Alone*, d is zero and stays so: the second error is a constant, which
@@ -25,7 +25,7 @@ FLOWS = 16  # seeds whose curves are predicted
 
 
 def theory(dataset: xr.Dataset, *, cost: float | None = None) -> xr.Dataset:
-    """Add the curves of the flow of eight numbers from the starts of the first seeds. ``cost``: another."""
+    """Add the curves of the flow of eight numbers from the first seeds' starts. ``cost``: another value."""
     fixed = fixed_values(dataset)
     curves = dataset["relative_error"].transpose(..., "step", "mechanism")
     predicted = xr.full_like(curves, np.nan)
@@ -81,7 +81,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Errors of both mechanisms against training of runs together, of the seeds whose flows are there."""
+    """Draw errors of both mechanisms against training for joint runs of the seeds that have flows."""
     part = dataset.isel(seed=slice(FLOWS))
     means = part.assign(relative_error_line=part["relative_error_theory"].mean("seed"))
     rows = [

@@ -1,4 +1,4 @@
-r"""In-context learning that comes first, and fades when the weights have memorised and the attention decays.
+"""In-context learning that comes first, and fades after the weights have memorised and the attention decays.
 
 The network is that of ``race_of_memorising``, with twice as many classes as at the threshold: all runs learn in context
 first. What they leave of the error is small but not zero, and the weights go on memorising. With a decay of the
@@ -16,7 +16,7 @@ LEARNED, KEPT, LOST, LEAST = 1.5, 0.9, 0.5, 0.02  # copy's logit; parts of its l
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The context is learned at any decay, kept without one, and lost with one while the answers stay right."""
+    """The context is learned at any decay, kept without decay, and lost with it, while the answers stay right."""
     if dataset.sizes["step"] < 3:
         return []
     peak, last = dataset["copy_logit"].max("step"), dataset.isel(step=-1, drop=True)
@@ -31,7 +31,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Copy's logit and loss against training, a colour for each decay."""
+    """Draw the copy's logit and the loss against training, one colour for each decay."""
     rows = [Panel("copy_logit"), Panel("race_loss", yscale="log")]
     return panels(dataset.isel(step=slice(None, None, 4)), rows, x="step", hue="decay")
 

@@ -1,4 +1,4 @@
-r"""Networks trained on a pool of K chains, between memorised and counted, and between unigrams and bigrams.
+r"""Networks trained on a pool of K chains: memorising or counting, with unigrams or bigrams.
 
 Predictions are fitted by the mixture of the four strategies that is nearest in divergence,
 :math:`\min_w\mathrm{KL}(q\|\sum_kw_kp_k)` with weights that are positive and sum to one. What is memorised is the
@@ -23,13 +23,13 @@ OUTSIDE = 0.02  # nats
 
 
 def memorised(dataset: xr.Dataset) -> xr.DataArray:
-    """The weight of what is memorised, by pool size, step and seed, on the pool's sequences."""
+    """The weight of memorising strategies, by pool size, step and seed, on the pool's sequences."""
     weights = dataset["mixture_weight"].sel(distribution="pool", drop=True)
     return weights.sel(predictor=["Uni-M", "Bi-M"]).sum("predictor")
 
 
 def boundary(dataset: xr.Dataset) -> xr.DataArray:
-    """The pool size at which memorised and counted weigh equally, by step and seed."""
+    """The pool size at which memorising and counting have equal weight, by step and seed."""
     weight = memorised(dataset).sortby("tasks").transpose("step", "seed", "tasks")
     sizes = np.log(weight.tasks.values.astype(float))
 
@@ -45,7 +45,7 @@ def boundary(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Which strategies weigh most by pool size and step, where the boundary is, and what mixtures leave."""
+    """The heaviest strategies by pool size and step, the location of the boundary, and the residual of mixtures."""
     weight, sizes, steps = memorised(dataset), dataset.tasks.values, dataset.step.values
     end = {"step": steps.max()}
     phrase = "weight of what is memorised after training"
@@ -74,7 +74,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Draw the weights of the four strategies after training, and what is memorised along it, against the pool size."""
+    """Draw the weights of the four strategies after training, and of memorising along it, against the pool size."""
     part = dataset.sel(distribution="pool", drop=True)
     last = part["mixture_weight"].isel(step=-1, drop=True)
     drawn = xr.Dataset({"mixture_weight": last, "memorised_weight": memorised(dataset)}, attrs=dataset.attrs)

@@ -1,4 +1,4 @@
-r"""How long a network waits for in-context learning, against the scale of the weights that it begins with.
+r"""The time at which in-context learning begins, against the scale of the initial weights.
 
 Queries and keys of each layer are multiplied by a number before training, :math:`s_1` in the layer of the previous
 token and :math:`s_2` in that of the match; values, classifier, prompts and all else are the same for all networks of a
@@ -22,13 +22,13 @@ LONGER, MORE = 2.0, 3.0  # times with a quarter of the scale of the second layer
 
 
 def theory(dataset: xr.Dataset, *, order: tuple[int, ...] = ()) -> xr.Dataset:
-    """Nothing is predicted; ``order``: networks of these places along the second scale stand in each other's."""
+    """No prediction; ``order``: networks at these places along the second scale are exchanged."""
     places = [*order, *range(len(order), dataset.sizes["second_scale"])]
     return dataset.isel(second_scale=places).assign_coords(second_scale=dataset.second_scale)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Smaller second-layer weights delay learning, each halving by more, and more than first-layer weights do."""
+    """Smaller second-layer weights delay learning, by more with each halving, and more than first-layer weights do."""
     off = [abs(dataset[f"{layer}_strength"] / dataset[f"{layer}_scale"] ** 2 - 1).max() for layer in LAYERS]
     quantity = "strengths of attention at the start over squares of the scales, largest distance from 1"
     findings = checks.equal("scaled", quantity, max(off).round(4), 0.0)
@@ -37,7 +37,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _compared(times: xr.Dataset) -> list[Finding]:
-    """Compare times of networks of one seed with one layer scaled or none."""
+    """Compare times of networks of one seed with one layer scaled, or with none."""
     small, half, full = (times.sel(second_scale=scale, first_scale=1.0, drop=True) for scale in SCALES)
     first = times.sel(first_scale=SCALES[0], second_scale=1.0, drop=True)
     learned = intervals.fraction(full["transitioned"])
@@ -53,7 +53,7 @@ def _compared(times: xr.Dataset) -> list[Finding]:
 
 
 def _of_lower_bounds(findings: list[Finding], times: xr.Dataset) -> list[Finding]:
-    """Withhold failures where runs ended before they learned: their times are lower bounds."""
+    """Withhold failures for runs that ended before they learned, whose times are lower bounds."""
     if all(finding.outcome is not Outcome.FAILS for finding in findings) or bool((times["transitioned"] == 1).all()):
         return findings
     return checks.withheld(findings, "some runs have not learned; longer training would tell")

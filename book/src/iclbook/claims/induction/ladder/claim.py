@@ -1,4 +1,4 @@
-r"""From the landscape of an induction head to a network, one simplification at a time, by the misfit of the loss curve.
+r"""From the landscape of an induction head to a network by single changes, judged by the misfit of the loss curve.
 
 The rungs: ``landscape``, its gradient flow at one rate; ``reader``, the same with a readout ten times as fast;
 ``even``, descent on attention token by token with the landscape's simplifications; ``causal``, without them, on
@@ -52,7 +52,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _falls(times: np.ndarray, losses: np.ndarray, level: float) -> float:
-    """Time at which a loss first falls through a level; NaN if it does not."""
+    """Time at which a loss first falls through a level; NaN if it never does."""
     below = np.flatnonzero(losses < level)
     if not len(below) or below[0] == 0:
         return np.nan
@@ -61,13 +61,13 @@ def _falls(times: np.ndarray, losses: np.ndarray, level: float) -> float:
 
 
 def _misfit(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np.ndarray) -> float:
-    """The least root mean square over scales of time; a curve ends where it ends."""
+    """Least root mean square difference over scalings of time; a curve keeps its last value after its end."""
     curves = np.interp(SCALES[:, None] * clock, times, losses)
     return float(np.sqrt(((curves - target) ** 2).mean(1)).min())
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Which change brings the landscape nearer to a network, and how long plateaus are."""
+    """The changes that bring the landscape nearer to a network, and the lengths of plateaus."""
     rungs = dataset.rung.values.tolist()
     ends, times = dataset["plateau_time"], dataset["record_time"].isel(record=-1, drop=True)
     longer = [name for name in rungs if name != "buffers"]
@@ -94,7 +94,7 @@ def _apart(times: np.ndarray, losses: np.ndarray, clock: np.ndarray, target: np.
 
 
 def _fits(misfit: xr.DataArray) -> list[Finding]:
-    """Misfits above that of another network in nats, and the fraction of the landscape's that a change removes."""
+    """Misfits above another network's in nats, and the fraction of the landscape's misfit that a change removes."""
     far = [name for name in misfit.rung.values if name not in ("network", "reader")]
     between_networks = misfit.sel(rung="network", drop=True)
     further = estimates.mean(misfit.sel(rung=far) - between_networks)
@@ -107,7 +107,7 @@ def _fits(misfit: xr.DataArray) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Loss curves with sixteen labels, time over that of the end of the plateau, the network's as the line."""
+    """Draw loss curves with sixteen labels, time relative to the end of the plateau, and the network as the line."""
     part = dataset.isel(seed=0).sel(label_count=dataset.label_count.max())
     names = [name for name in RUNGS if name in part.rung.values]
     grid, curves = np.linspace(0, 2, 41), []

@@ -1,4 +1,4 @@
-"""Models between the landscape of an induction head and a network, and descent on their losses."""
+"""Models between the landscape of an induction head and a network, and gradient descent on their losses."""
 
 import functools
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from icllab.models.networks.attention import masked_softmax
 
 
 def strengths_loss(w: Float[Array, "3"], kind: str, pairs: int, labels: int) -> Float[Array, ""]:
-    r"""The loss of a head of strengths :math:`\beta, \alpha, \xi` on orthogonal items and labels, a mean over queries.
+    r"""Mean loss over queries of a head with strengths :math:`\beta, \alpha, \xi` on orthogonal items and labels.
 
     ``"even"``: a label sees N + 1 tokens and nothing but its own item counts. ``"causal"``: every token sees itself and
     all before it, stores a part of each, and positions differ.
@@ -52,7 +52,7 @@ def descended(start: Array, rate: Any, *, kind: str, pairs: int, labels: int, re
 
 
 class SeparateBuffers(AbstractModel):
-    r"""Two layers of attention with matrices, whose buffers are kept apart from what was there, and a linear reader.
+    r"""Two attention layers of matrices, with buffers kept apart from the token's content, and a linear reader.
 
     .. math:: m_i = \sum_{j\le i}\operatorname{softmax}_{j\le i}\langle x_iW_1, x_j\rangle\,x_j, \qquad
               w = \sum_j\operatorname{softmax}_j\bigl(\langle x_qW_2, x_j\rangle
@@ -80,11 +80,11 @@ class SeparateBuffers(AbstractModel):
 
     @property
     def positions(self) -> Literal["every", "last"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The last: the query after the whole context."""
+        """``"last"``: the query after the whole context."""
         return "last"
 
     def trace(self, prompt: ItemLabelPrompt, edit: Edit | None = None) -> Trace:
-        """Predict, and name what is computed on the way."""
+        """Predict, and record the named activations."""
         record, x = Recorder(edit), prompt.tokens()
         sees = jnp.asarray(np.tril(np.ones((len(x), len(x)), bool)))
         scores = (x @ self.queries[0]) @ (x @ self.keys[0]).T
@@ -97,7 +97,7 @@ class SeparateBuffers(AbstractModel):
 
 @eqx.filter_jit
 def losses(params: Any, static: Any, task: Any, batch: Any) -> Float[Array, " step"]:
-    """Mean losses on stacked prompts, of parameters at several steps."""
+    """Mean losses on stacked prompts for the parameters of several steps."""
 
     def at(step: Any) -> Array:
         network = eqx.combine(step, static)

@@ -1,4 +1,4 @@
-r"""The landscape of three numbers beside a network that learns: neither the order of events nor the curve.
+r"""The landscape of three numbers compared with a trained network: neither the order of events nor the curve fits.
 
 Read off a network at every record are y, the attention from labels to their items, z, that from the query to the right
 label, and :math:`\xi`, the mean logit of the right label less that of labels out of context *where both patterns are
@@ -44,7 +44,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def stated_loss(
     xi: xr.DataArray, right: xr.DataArray, attention: xr.DataArray, pairs: int, labels: int
 ) -> xr.DataArray:
-    """The landscape's loss, from what attention gives to the right label and to each other one."""
+    """The landscape's loss, from the attention to the right label and to each other label."""
     odds = (pairs - 1) * np.exp(-xi * (right - attention)) + (labels - pairs) * np.exp(-xi * right)
     return xr.apply_ufunc(np.log1p, odds)
 
@@ -58,7 +58,7 @@ def half_way(curve: xr.DataArray) -> xr.DataArray:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The readout after both attentions; no parameter-free fit; a fit with six numbers, and rates it does not fix."""
+    """The readout follows both attentions; no parameter-free fit; a fit with six numbers leaves the rates open."""
     learners = (dataset["label_loss"].isel(step=-1) < np.log(PAIRS) / 4).values  # they have made the transition
     findings = checks.complete(
         "learned", "nine networks in ten have learned the task", bool(learners.mean() >= LEARNED)
@@ -99,7 +99,7 @@ def _fits(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _range(dataset: xr.Dataset) -> xr.DataArray:
-    """Largest ratio, over rates, of values that fit nearly as well as the best; one for each seed."""
+    """Largest ratio, over rates, of values that fit nearly as well as the best; one ratio for each seed."""
     profile = dataset["profile"]
     best = np.minimum(dataset["misfit"].sel(form="three", drop=True), profile.min(["strength", "factor"]))
     well = profile <= NEAR * best
@@ -108,7 +108,7 @@ def _range(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def figure(dataset: xr.Dataset):
-    """The readout and the two attentions over training, and the loss beside what the landscape states.
+    """Draw the readout and both attentions over training, and the loss with the landscape's loss.
 
     Time is in units of that at which attention to the right label is half-way, since the seeds' times differ.
     """
@@ -132,7 +132,7 @@ def _series(values: xr.DataArray, dim: str, names: dict[str, str]) -> xr.DataArr
 
 
 def _in_units(member: xr.Dataset, unit: float) -> xr.Dataset:
-    """One seed on a grid of times over its own."""
+    """One seed on a grid of times relative to its own time."""
     unit = unit if np.isfinite(unit) else float(member.step[-1])
     curve = member.assign_coords(step=member.step.values / unit).interp(step=np.linspace(0, 1.4, 36))
     return curve.rename(step="relative_time")

@@ -1,4 +1,4 @@
-r"""Without softmax, no cliff? The jump of the accuracy, with the exponentials of attention taken out.
+r"""Without softmax, no cliff? The abrupt rise of the accuracy, without the exponentials of attention.
 
 The nested exponentials of an induction head have been held to be why it is learned abruptly. In the place of those of
 the first layer, the second, or both stands attention of first order in its scores,
@@ -43,7 +43,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Accuracy against training at the largest rate, a panel for each kind, a line for each network."""
+    """Draw accuracy against training at the largest rate, one panel for each kind and one line for each network."""
     part = dataset.isel(rate=-1, drop=True)[["accuracy"]]
     kinds = [kind for kind in KINDS if kind in dataset.attention.values]
     rows = [Panel(None, line="accuracy", at={"attention": kind}) for kind in kinds]

@@ -1,4 +1,4 @@
-r"""A transformer that learns chains in context is uniform at first, then counts tokens, then counts pairs of them.
+r"""A transformer that learns chains in context is uniform at first, then counts tokens, then pairs of tokens.
 
 A phase is the steps at which one of three predictors is the nearest to the network, by the mean divergence
 :math:`\mathrm{KL}(\text{predictor}\,\|\,\text{network})` of its predictions. Losses are compared with the exact ones of
@@ -23,7 +23,7 @@ LONG = 3.0
 
 
 def theory(dataset: xr.Dataset, *, endless: bool = False, exchanged: bool = False) -> xr.Dataset:
-    """Add the expected losses. ``endless``: those of long sequences; ``exchanged``: of unigrams for bigrams."""
+    """Add the expected losses. ``endless``: for long sequences; ``exchanged``: of unigrams for bigrams."""
     fixed = fixed_values(dataset)
     law = {"states": fixed["states"], "concentration": fixed["concentration"], "tokens": fixed["tokens"]}
     levels = markov_pools.fresh_levels(
@@ -42,7 +42,7 @@ def theory(dataset: xr.Dataset, *, endless: bool = False, exchanged: bool = Fals
 
 
 def phases(dataset: xr.Dataset) -> xr.Dataset:
-    """Whether each run goes through the phases in order, and the length and the loss of that of unigrams.
+    """True for runs with the phases in order, and the length and loss of the unigram phase.
 
     ``length`` is the first step nearest to bigrams over that nearest to unigrams, 1 without a phase of unigrams; the
     last step stands for one that does not come. ``excess`` and ``slope`` are those of the plateau; ``end`` is the
@@ -67,7 +67,7 @@ def phases(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Phases come in order, that of unigrams is long, flat and at its level, and the end is at that of bigrams."""
+    """Phases come in order, the unigram phase is long, flat and at its level, and the end is at the bigram level."""
     runs = phases(dataset)
     findings = checks.above(
         "order", "runs uniform, unigram, bigram in this order", intervals.fraction(runs["ordered"]), 0.5

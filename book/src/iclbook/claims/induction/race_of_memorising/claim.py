@@ -1,4 +1,4 @@
-r"""In-context against in-weights learning as a race: how long each takes alone says which wins.
+r"""In-context and in-weights learning as a race: the time that each takes alone determines the winner.
 
 Memorising K classes alone leaves the drive :math:`I_K = \int s\,dt`, the mean of :math:`\sigma(-l\varphi)` over time,
 until the loss is 0.1 nats. The context alone, on fresh classes, needs half of the time until its copy's logit is 1. The
@@ -26,7 +26,7 @@ RESAMPLED = 500
 
 
 def theory(dataset: xr.Dataset, *, reverse: bool = False) -> xr.Dataset:
-    """Add the time of the context from each start, and thresholds, predicted and measured, with bootstrap errors.
+    """Add the time of the context from each start, and measured and predicted thresholds with bootstrap errors.
 
     ``reverse``: the lengths are taken in the other order.
     """
@@ -91,13 +91,13 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _slope(values: Estimate, along: str) -> Estimate:
-    """Slope of logarithms on the logarithm of an axis, a weighted sum."""
+    """Slope of logarithms on an axis's logarithm, as a weighted sum."""
     x = np.log(values.value[along]) - np.log(values.value[along]).mean()
     return dataclasses.replace(values, logarithmic=False).combined(x / (x**2).sum(), along)
 
 
 def figure(dataset: xr.Dataset):
-    """Drive of memorising against K, runs that use the context against K/N, and thresholds against N."""
+    """Draw the drive of memorising against K, runs that use the context against K/N, and thresholds against N."""
     wins = dataset.assign(wins=(dataset["copy_logit"] > ACQUIRED).astype(float))
     rows = [Panel("memorising_drive", x="classes", hue="pairs", xscale="log", yscale="log")]
     rows += [Panel("wins", x="classes_per_pair", hue="pairs", xscale="log", ylim=(-0.03, 1.03))]

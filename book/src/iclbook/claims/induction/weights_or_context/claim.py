@@ -1,4 +1,4 @@
-r"""In context or in weights: what the distribution of the training prompts makes a network learn.
+r"""In-context or in-weights learning, depending on the distribution of the training prompts.
 
 Networks are trained on bursty prompts of K classes and asked two sets of prompts that tell: *IC*, novel classes, of
 whose labels only the context knows, and *purged*, known classes without the query's in the context. The advantage of
@@ -34,7 +34,7 @@ TESTS = ("training", "IC", "swapped", "purged")
 
 
 def theory(dataset: xr.Dataset, *, turned: bool = False) -> xr.Dataset:
-    """Chance on novel classes, whose labels are drawn uniformly; and what the two accuracies say together.
+    """Chance on novel classes, whose labels are drawn uniformly; and the joint meaning of the two accuracies.
 
     ``turned``: the networks of the fewest classes stand in the place of networks of the most, and so on.
     """
@@ -48,7 +48,7 @@ def theory(dataset: xr.Dataset, *, turned: bool = False) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Chance before training; afterwards, which way wins where, and what each change of the prompts does."""
+    """Chance before training; afterwards the winning mechanism, and the effect of each change of the prompts."""
     before = dataset["accuracy"].sel(test_set="IC", step=0, drop=True).mean("setting").stack(start=("classes", "seed"))
     estimate = mean_accuracy(before, fixed_values(dataset)["prompts"], over="start")
     at_chance = checks.agrees("untrained", "", estimate, dataset["chance_accuracy"], largest_error=0.02)
@@ -78,7 +78,7 @@ def _own(part: xr.Dataset) -> xr.DataArray:
 
 
 def _one_way(part: xr.Dataset, way: str) -> list[Finding]:
-    """The context suffices, and is followed where it contradicts the weights; or neither."""
+    """The context suffices and prevails over the weights where they contradict; or neither."""
     sign, side, opposite = (1, checks.above, "in weights") if way == "in context" else (-1, checks.below, "in context")
     name, advantage = way.replace(" ", "_"), estimates.mean(sign * part["context_advantage"])
     findings = checks.above(name, f"accuracy {way} - {opposite}", advantage, 0.5)
@@ -96,7 +96,7 @@ def _slope(part: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Accuracies on novel classes, by the context, and without the class in it, by the weights."""
+    """Draw accuracies on novel classes, from the context, and without the class in it, from the weights."""
     last = dataset.isel(step=-1).sel(setting=[name for name in SETTINGS if name in dataset.setting])
     names = {"IC": "novel classes, in context", "purged": "known classes, not in context"}
     last = last.sel(test_set=[name for name in names if name in last.test_set])

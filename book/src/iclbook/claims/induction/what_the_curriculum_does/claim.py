@@ -1,4 +1,4 @@
-r"""What the labels out of context do: they are taken away at L > N, and what they have taught is supplied at L = N.
+"""The effect of labels outside the context: they are removed at L > N, and their effect is supplied at L = N.
 
 With more labels than pairs a network can do better than chance by naming any label of its context, and learns that
 first: a curriculum, in which its readout comes to tell labels apart. It is *removed* where logits of labels out of
@@ -27,7 +27,7 @@ SLOWER, SOONER, TAUGHT = 2.0, 3.0, 2.0  # times without the curriculum, the read
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Networks learn later without the curriculum, and sooner where it is restored."""
+    """Networks learn later without the curriculum, and sooner if it is restored."""
     arms, pairs = dataset.intervention.values.tolist(), fixed_values(dataset)["pairs"]
     arms_masked = [name for name in ARMS if name in arms and name != MORE]
     largest = dataset["outside_probability"].sel(intervention=arms_masked).max(("seed", "step"))
@@ -37,7 +37,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _compared(arms: dict[str, xr.Dataset], dataset: xr.Dataset) -> list[Finding]:
-    """Times of arms that differ in one thing."""
+    """Times of arms that differ in one respect."""
     findings = []
     for id, name in (("learned", MORE), ("restored", HELD)):
         if name in arms:
@@ -55,7 +55,7 @@ def _compared(arms: dict[str, xr.Dataset], dataset: xr.Dataset) -> list[Finding]
 
 
 def figure(dataset: xr.Dataset):
-    """Accuracy among the labels of the context against training, a panel for each arm, a line for each network."""
+    """Draw accuracy among the context's labels against training, one panel for each arm, one line for each network."""
     part = dataset[["accuracy"]].isel(dim=0, drop=True)
     arms = [name for name in ARMS if name in dataset.intervention.values]
     rows = [Panel(None, line="accuracy", at={"intervention": name}, ylim=(0.0, 1.05)) for name in arms]

@@ -1,4 +1,4 @@
-r"""How much of a few-shot prompt one change of one layer's weights carries, at queries that it was not fitted to.
+"""The part of a few-shot prompt's effect that one change of one layer's weights carries, at held-out queries.
 
 A prompt has pairs of a table, such as "France -> Paris", and then the question of another pair. For a block the last
 weights of its dense layers are changed so that, without the examples, the stream after the block is what it is with
@@ -34,7 +34,7 @@ MORE = 0.25
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """Fractions of the prompt's benefit: with each change, and after each context itself."""
+    """Fractions of the prompt's benefit with each change, and with each context itself."""
     alone = dataset["nats_alone"]
     benefit = alone - dataset["nats_after"].sel(context=OWN, drop=True)
     return dataset.assign(
@@ -60,7 +60,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """What a change of rank one carries in each block, for each context and table."""
+    """Draw the benefit of a rank-one change in each block, for each context and table."""
     part = dataset.isel(model=-1, shots=-1, drop=True).sel(map_rank="1", context=list(CONTEXTS))
     part = part.assign_coords(block=[str(block) for block in part.block.values])
     rows = [Panel("carried", hue="context", at={"table": table}) for table in part.table.values]

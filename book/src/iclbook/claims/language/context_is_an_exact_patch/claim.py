@@ -1,4 +1,4 @@
-r"""A change of a language model's weights that replaces a context exactly at one token, and what it does at others.
+r"""A change of a language model's weights that replaces a context exactly at one token, and its effect at others.
 
 A query is the last six tokens of a text, and its context the tokens before them; both follow the token with which texts
 begin. At the last token, blocks' dense layers read other values after the context than without it, and the stream
@@ -33,7 +33,7 @@ ROUNDING = 1e-6  # what is left of an effect is no smaller
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Exact at its query; everywhere else most is left, and the best patch knows the queries that it was fitted to."""
+    """Exact at its query; elsewhere most is left, and the best patch works at the queries to which it was fitted."""
     exact = Estimate(dataset["logit_error"].sel(patch=OWN, drop=True).max("seed"), 0.0)
     findings = checks.below("exact", "largest relative error of the logits at its query", exact, EXACT)
 
@@ -49,7 +49,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """What each patch leaves of the effect of a context, by the number of its tokens."""
+    """Draw the residual of a context's effect after each patch, by its number of tokens."""
     part = dataset.isel(model=-1, drop=True).sel(patch=list(PATCHES))
     return panels(part, [Panel("effect_left", hue="context_tokens")], x="patch")
 

@@ -1,4 +1,4 @@
-r"""What few-shot examples give a language model: the form of the question, or the relation of labels to items.
+r"""Do few-shot examples give a language model the form of the question, or the relation of labels to items?
 
 Prompts have k examples of a table of pairs and the question of another pair, with right labels, with the same labels
 shuffled among the examples, or with new symbols in place of a table's two answers. The log-likelihood of the right
@@ -27,7 +27,7 @@ HELP = 1.0  # nats that examples bring at least
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Examples help, and by more than half with shuffled labels too."""
+    """Examples help, and shuffled labels keep more than half of the help."""
     dataset = dataset.isel(model=0, drop=True)
     most = int(dataset["shots"].max())
     at_most = dataset["log_likelihood"].sel(shots=most, drop=True)
@@ -40,7 +40,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Log-likelihood and accuracy by the number of examples, for each table."""
+    """Draw log-likelihood and accuracy against the number of examples, for each table."""
     part = dataset.isel(model=0, drop=True)
     tables = part["table"].values.tolist()
     rows = [Panel("log_likelihood", at={"table": name}) for name in tables]

@@ -1,4 +1,4 @@
-r"""Which heads of a language model carry few-shot prompts, and which the repetition of random tokens.
+"""The heads of a language model that carry few-shot prompts, and those that carry repetitions of random tokens.
 
 The *function-vector score* of a head is the drop of the loss, to first order, of prompts whose examples have shuffled
 labels, by the head's mean output over prompts with right labels in place of its output, at the last token before the
@@ -36,7 +36,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Rises of both losses without each set of heads."""
+    """Draw the rise of both losses without each set of heads."""
     part = dataset.isel(model=0, table=0, drop=True).sel(head_set=list(SETS))
     return curves(part, x="head_set", y="loss_rise", hue="task")
 

@@ -27,7 +27,7 @@ TOGETHER = 0.7  # logarithm of a factor two between times
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """With two layers a head matches prefixes and repetition helps, at one time, and the loss bends; not with one."""
+    """With two layers a head matches prefixes and repetition helps at one time, and the loss bends; not with one."""
     parts = {int(layers): dataset.sel(layers=layers, drop=True) for layers in dataset["layers"].values}
     two, findings = parts[2], []
     if 1 in parts:
@@ -68,7 +68,7 @@ def steepness_rise(loss: xr.DataArray) -> xr.DataArray:
 
 
 def figure(dataset: xr.Dataset):
-    """Losses, prefix matching, benefits and restricted coefficients over the same steps."""
+    """Draw losses, prefix matching, benefits and restricted coefficients over the same steps."""
     part = dataset.sel(step=dataset["step"] > 0)
     rows = [
         Panel("text_loss"),

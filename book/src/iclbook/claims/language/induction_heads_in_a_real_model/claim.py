@@ -1,4 +1,4 @@
-r"""Which heads of a language model repeat a sequence of random tokens, and which heads tell these what to read.
+"""The heads of a language model that repeat random tokens, and the heads that direct their attention.
 
 A prompt is 32 tokens drawn uniformly and the same 32 again. The *induction heads* are the eight of largest induction
 score, the *previous-token heads* the eight that attend most to the previous token, both on prompts that nothing else is
@@ -27,7 +27,7 @@ RISEN = 3.0  # nats
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The model repeats, by these heads, which are deeper than the others and read them by their keys."""
+    """The model repeats by these heads, which are deeper than the others and read them through their keys."""
     loss, depth = dataset["half_loss"], dataset["depth"]
     copied = estimates.mean(loss.sel(half="first", drop=True) - loss.sel(half="repeated", drop=True))
     findings = checks.above("copied", "loss of the first half - of the repeated half, nats", copied, COPIED)
@@ -47,7 +47,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Losses of the halves, rises without heads, depths, and rises by paths, each over draws."""
+    """Draw losses of the halves, rises without heads, depths, and rises by paths, each over draws."""
     part = dataset.isel(model=0, drop=True).sel(head_set=list(SETS), head_kind=list(KINDS))
     part = part.assign_coords(head_set=["best by score", "random"])
     rows = [

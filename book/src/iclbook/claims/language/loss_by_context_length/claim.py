@@ -1,4 +1,4 @@
-r"""How much of a longer context's use is that it repeats the token to come.
+r"""The part of a longer context's benefit that comes from repetitions of the next token.
 
 The last T tokens of windows of a text are predicted after c tokens of context, c = 1 to 256, and again after the
 window's near context of 16 tokens with another window's in place of the far one. The targets are the same, so that
@@ -39,7 +39,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """The loss by the length of the context, and the parts of its fall by kind of target."""
+    """Draw the loss against the length of the context, and the parts of its fall by kind of target."""
     part = dataset.isel(model=0, drop=True)
     rows = [Panel("loss", xscale="log"), *(Panel(name, x="target") for name in ("fall", "elsewhere_fall", "share"))]
     return panels(part, rows, x="context", columns=2)

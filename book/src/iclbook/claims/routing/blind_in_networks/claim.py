@@ -1,4 +1,4 @@
-r"""When the data of a network's program begin, which numbers of the data that have come tell first and most often?
+"""When a program's data begin, which numbers of the data so far reveal it first and most often?
 
 Networks learn programs of one symbol from noisy answers; the data of the last program begin at a hidden step, never, or
 are there from the start: otherwise these runs of a seed are the same. Series, rules and thresholds are those of

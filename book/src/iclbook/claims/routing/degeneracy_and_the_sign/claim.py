@@ -42,7 +42,7 @@ def exact_coefficients(name: str) -> tuple[exact.LearningCoefficient, exact.Lear
 
 
 def theory(dataset: xr.Dataset, never_above: bool = False, regular: bool = False) -> xr.Dataset:
-    """The coefficients, the sign of their difference, and the density's.
+    """The coefficients, the sign of their difference, and the behaviour of the density.
 
     ``never_above``: as if a context could only lower; ``regular``: as if every density set the sign.
     """
@@ -63,7 +63,7 @@ def theory(dataset: xr.Dataset, never_above: bool = False, regular: bool = False
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every coefficient within 5 %, the sign of every difference, and the density, of which a power sets it."""
+    """Every coefficient within 5 %, the sign of every difference, and the density's exponent where it is a power."""
     dataset = dataset.isel(particles=-1, drop=True)
     estimate, formula = estimates.stored(dataset, "learning_coefficient"), dataset["learning_coefficient_theory"]
     sign, density = dataset["coefficient_sign_theory"], dataset["density_sign_theory"]
@@ -84,7 +84,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Both coefficients of every map and the exponent of its density; lines: exact, where there is a power."""
+    """Draw both coefficients of every map and the exponent of its density, with exact lines if there is a power."""
     rows = [
         Panel(name, f"{name}_theory", hue=hue)
         for name, hue in (("learning_coefficient", "side"), ("density_exponent", None))

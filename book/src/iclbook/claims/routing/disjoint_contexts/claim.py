@@ -31,14 +31,14 @@ TIMES = 5  # the overlap of independent directions
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The overlap relative to its ceiling, and which networks count: programs are learned, and fits have converged."""
+    """The overlap relative to its ceiling, and the networks that count: programs learned and fits converged."""
     shared = dataset["overlap"] / dataset["ceiling"]
     sound = shared.notnull().all("stage") & (dataset["largest_loss"].max("stage") < LEARNED)
     return dataset.assign(shared=shared, sound=sound.astype(float))
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Relative to their ceiling overlaps are lower after training, and far from those of independent directions."""
+    """Relative to their ceiling overlaps fall by training, but stay far above the value of independent directions."""
     counted = dataset["sound"] == 1
     quantity = f"at least {ENOUGH} networks of which the programs are learned and fits have converged"
     findings = checks.complete("enough", quantity, bool((counted.sum("seed") >= ENOUGH).all()))
@@ -51,7 +51,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Overlaps of other contexts and of the same before and after training, their ratio, and ranks."""
+    """Draw overlaps of other contexts and of the same before and after training, their ratio, and ranks."""
     part = dataset.isel(layers=0, width=0, drop=True)
     part = part.sel(stage=[stage for stage in (BEFORE, AFTER) if stage in part.stage])
     pairs = xr.concat([part["overlap"], part["ceiling"]], dim="pair").assign_coords(pair=["other contexts", "same"])

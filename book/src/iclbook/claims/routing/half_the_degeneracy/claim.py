@@ -1,4 +1,4 @@
-r"""Is the zero-shot coefficient above the few-shot one by half the degeneracy of the context's map?
+r"""Does the zero-shot coefficient exceed the few-shot one by half the degeneracy of the context's map?
 
 The fast weights of two linear layers, :math:`f_c(w) = b + BAh_c` in four dimensions, with k hidden units: at weights
 that are ``drawn``, and at those that ``trained`` on regression in context. Either only A varies, of whose map
@@ -25,7 +25,7 @@ LEARNED = 0.7  # largest loss after training over that before
 
 
 def theory(dataset: xr.Dataset, whole: bool = False) -> xr.Dataset:
-    """Ranks where they are locally constant; ``whole``: as if every map had full rank."""
+    """Ranks where they are locally constant; ``whole``: every map gets full rank."""
     dim = fixed_values(dataset)["dim"]
     ranks = np.array([[dim if whole or name != "A" else k for name in VARIED] for k in dataset["hidden"].values])
     rank = xr.DataArray(ranks, {"hidden": dataset["hidden"].values, "varied": list(VARIED)}, ("hidden", "varied"))
@@ -38,7 +38,7 @@ def theory(dataset: xr.Dataset, whole: bool = False) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Degeneracies as counted, coefficients as ranks say, and the difference half the degeneracy that was measured."""
+    """Degeneracies equal counts, coefficients equal the ranks' values, and the difference is half the degeneracy."""
     if "particles" in dataset.dims:
         dataset = dataset.isel(particles=-1, drop=True)
     formula = dataset["learning_coefficient_theory"]
@@ -67,12 +67,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _where(estimate: Estimate, sound: xr.DataArray) -> Estimate:
-    """The estimate where it is sound, NaN elsewhere."""
+    """The estimate at sound points, NaN elsewhere."""
     return Estimate(estimate.value.where(sound), estimate.error.where(sound))
 
 
 def figure(dataset: xr.Dataset):
-    """Both coefficients against the number of hidden units, for either point; lines: half the ranks."""
+    """Draw both coefficients against the number of hidden units, for either point, with lines at half the ranks."""
     part = dataset.isel(particles=-1, drop=True) if "particles" in dataset.dims else dataset
     rows = [
         Panel("learning_coefficient", "learning_coefficient_theory", at={"varied": varied, "point": point})

@@ -1,4 +1,4 @@
-r"""Are the transitions of several programs those of each alone, superposed?
+r"""Are the transitions of several programs the superposition of each program's own transition?
 
 The gradient of the loss is the sum of those of its programs, :math:`\nabla L = \sum_c \pi_c \nabla L_c`. If programs
 had weights of their own, gradient descent on the sum would train each as if the others were not there; with momentum
@@ -23,7 +23,7 @@ STEPS = tuple(int(step) for step in np.unique(np.geomspace(10, 2000, 40).astype(
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """Times at which programs are learned, and their ratio; where beside others one is not learned, a lower bound."""
+    """Times at which programs are learned, and their ratio; a lower bound if a program is not learned with others."""
     plateau, losses = np.log(fixed_values(dataset)["symbols"]), dataset["program_loss"].isel(layers=0)
     kinds = dataset.training.values
     parts = [_times.times(losses.sel(training=kind), plateau=plateau).drop_vars("layers") for kind in kinds]
@@ -34,7 +34,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Every program is later beside others, by more than its time alone differs between seeds."""
+    """Every program is later with others than alone, by more than the spread of its own time over seeds."""
     ratio = dataset["time_ratio"]
     complete = bool((dataset["transitioned"].sel(training=ALONE) == 1).all())
     findings = checks.complete("learned", "every program is learned alone", complete)
@@ -46,7 +46,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Geometric means of times and of ratios for every program; a program that is not learned has the last step."""
+    """Draw geometric means of times and ratios by program; a program that is not learned has the last step."""
     means = xr.Dataset(attrs=dataset.attrs)
     for name in ("observed_time", "time_ratio"):
         mean = estimates.geometric_mean(dataset[name])

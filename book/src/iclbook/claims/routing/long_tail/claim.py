@@ -1,4 +1,4 @@
-r"""Does learning from context need a long tail of contexts, and are several lengths enough without it?
+r"""Does learning from context need a long tail of contexts, and do several lengths suffice without it?
 
 A context shows a function :math:`f` at some items, and the label of an item is asked for; half of the queries are
 among the items shown, and only an oracle with the functions of the training can answer the others. Networks are trained
@@ -33,7 +33,7 @@ RECALLED = 0.5
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
-    """The accuracy of naming any label of the context, where the query is among N items shown."""
+    """The accuracy of naming any label of the context, if the query is among its N items."""
     numbers = fixed_values(dataset)
     pairs = numbers["pairs"]
     guess = 1 / pairs + (1 - 1 / pairs) / numbers["label_count"]
@@ -41,7 +41,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Some functions and a tail are learned from context, few and many are not."""
+    """Some functions and a tail are learned from context; few or many functions are not."""
     last = dataset.sel(step=[step for step in dataset.step.values if step <= UPDATES]).isel(step=-1, drop=True)
     quantity = "accuracy on functions of the training, with the query among the items shown"
     floor = 2 / fixed_values(dataset)["label_count"]
@@ -78,7 +78,7 @@ def _of_pool(pool: str, last: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Accuracies on edited functions at one length and at several, and on unseen queries, along training."""
+    """Draw accuracies on edited functions at one length and at several, and on unseen queries, along training."""
     tests = [name for name in ("edited", "unseen") if name in dataset.test_set.values] or ["known"]
     lengths = [name for name in LENGTHS if name in dataset.lengths.values]
     lines = {test: None if test == "unseen" else "accuracy_line" for test in tests}

@@ -47,12 +47,12 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def functions(dataset: xr.Dataset) -> xr.Dataset:
-    """The programs of one function."""
+    """The programs that consist of one function."""
     return dataset.sel(program=[name for name in dataset.program.values if len(name) == 1])
 
 
 def figure(dataset: xr.Dataset):
-    """Times against frequency, and losses of four programs along training."""
+    """Draw times against frequency, and losses of four programs along training."""
     part = dataset.isel(width=-1, drop=True)
     kind = np.where(part.program.str.len() > 1, "composition", "function")
     kinds = xr.DataArray(["function", "composition"], dims="kind")

@@ -1,4 +1,4 @@
-r"""One daughter's loss and its effective dimension, across its transition.
+r"""The loss of one daughter phase and its effective dimension, across its transition.
 
 A program's own loss falls at the time T at which half of what guessing a symbol costs above the entropy is gone. Its
 effective dimension is that of its own answers at the resolution :math:`\rho`,
@@ -48,14 +48,14 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def plateau(numbers) -> float:
-    """Loss of guessing a symbol above the entropy, in nats."""
+    """Loss of guessing a symbol minus the entropy, in nats."""
     symbols, wrong = numbers["symbols"], numbers["noise"] / numbers["symbols"]
     p = np.array([1 - (symbols - 1) * wrong, *[wrong] * (symbols - 1)])
     return float(np.log(symbols) + np.sum(p * np.log(p)))
 
 
 def _changes(dimension: np.ndarray, time: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Rise of the log dimension [program, of whose answers] of one network around a program's time.
+    """Rise of the log dimension [program, answering program] of one network around a program's time.
 
     NaN where the time is not known, or where it is too late.
     """
@@ -68,7 +68,7 @@ def _changes(dimension: np.ndarray, time: np.ndarray, steps: np.ndarray) -> np.n
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Effective dimensions rise around their own program's time, and more than others do then."""
+    """Effective dimensions rise around their own program's time, and more than others do at that time."""
     timely = dataset["dimension_ratio"].notnull().sum("program")
     quantity = f"at least {ENOUGH} programs of every network are learned in time"
     findings = checks.complete("learned", quantity, bool((timely >= ENOUGH).all()))
@@ -80,7 +80,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Losses and effective dimensions of three programs along training, and both ratios of every program."""
+    """Draw losses and effective dimensions of three programs along training, and both ratios of every program."""
     part = dataset.isel(layers=0, drop=True).isel(step=slice(1, None))
     curves = part.sel(program=[name for name in ("a", "c", "f") if name in part.program]).rename(program="context")
     ratios = part[["dimension_ratio", "relative_ratio", "ratio_line"]]

@@ -1,4 +1,4 @@
-r"""A posterior over a model of two contexts, as samples grow: recognition, and daughters that move alone or together.
+r"""The posterior over a model of two contexts as samples grow: recognition, and daughters that move alone or together.
 
 The model is that of :mod:`icllab.theory.context_phases`: the context selects zero-shot weights
 :math:`f_c(w) = (r, \pm\alpha\rho(r), s_c, u^{(c)}, v^{(c)})`. There are :math:`n_1` samples of one context and
@@ -39,7 +39,7 @@ integrals = functools.cache(context_phase)
 
 
 def theory(dataset: xr.Dataset, half: bool = False) -> xr.Dataset:
-    """Integrals for every phase, and what the expansion says of it; ``half``: as if every weight counted a half."""
+    """Integrals for every phase, and their expansion; ``half``: every weight counts as a half."""
     fixed = fixed_values(dataset)
     numbers = {name: fixed[name] for name in ("barrier", "sign", "effect", "products")}
     log, unit = np.log, (2 if half else 1) * 0.5
@@ -96,7 +96,7 @@ def crossing(energies: xr.DataArray, left: str, right: str) -> xr.DataArray:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Free energies, their expansion, the order of phases, the crossings and the correlation at each."""
+    """Free energies, their expansion, the order of phases, and the crossings with the correlation at each."""
     findings: list[Finding] = []
     places: dict[tuple[str, float], xr.DataArray] = {}
     for model in dataset["context_model"].values:
@@ -116,7 +116,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _energies(part: xr.Dataset, at: checks.At) -> list[Finding]:
-    """Sampled free energies are the integrals, and those follow the expansion."""
+    """Sampled free energies equal the integrals, and the integrals follow the expansion."""
     offset = estimates.mean((part["phase_free_energy"] - part["phase_free_energy_theory"]).mean("samples"))
     quantity = "sampled free energy - the integral, mean over n"
     findings = checks.agrees("energy", quantity, offset, 0.0, largest_error=0.05, sigmas=SIGMAS, at=at)
@@ -130,7 +130,7 @@ def _energies(part: xr.Dataset, at: checks.At) -> list[Finding]:
 
 
 def _transitions(part: xr.Dataset, at: checks.At, places: dict[tuple[str, float], xr.DataArray]) -> list[Finding]:
-    """Which phases have most of the posterior, where they change, and whether losses move together there."""
+    """The phases with most of the posterior, their crossings, and the joint movement of losses at them."""
     model, share = str(at["model"]), float(at["share"])
     energies, exact = part["phase_free_energy"], part["phase_free_energy_theory"]
     sampled = mixture(energies, part["loss_moment"])
@@ -163,7 +163,7 @@ def _transitions(part: xr.Dataset, at: checks.At, places: dict[tuple[str, float]
 
 
 def figure(dataset: xr.Dataset):
-    """Weights of phases against n, and the correlation of losses; lines: integrals."""
+    """Draw weights of phases against n, and the correlation of losses, with lines from integrals."""
     sampled = mixture(dataset["phase_free_energy"], dataset["loss_moment"])
     lines = mixture(dataset["phase_free_energy_theory"], dataset["loss_moment_theory"])
     means = {name: estimates.mean(sampled[name]) for name in ("phase_weight", "loss_correlation")}

@@ -1,4 +1,4 @@
-r"""On the landscape of an induction head the susceptibility peaks before the loss falls: by the posterior's reach.
+r"""On an induction head's landscape the susceptibility peaks before the loss falls, by the posterior's reach.
 
 Along gradient flow from the origin on :mod:`icllab.theory.induction_landscape` the posterior near :math:`w_t`,
 :math:`\exp(-n\beta\mathcal L - \frac\gamma2\lVert w-w_t\rVert^2)`, answers a tilt of the data: a share h of the prompts
@@ -41,7 +41,7 @@ def _times(values: xr.DataArray, function) -> xr.DataArray:
 
 
 def leads(dataset: xr.Dataset) -> xr.Dataset:
-    """Times of the susceptibility's peak and of the fastest falls, and the lead of the first."""
+    """Times of the susceptibility's peak and of the fastest falls, and the lead of the peak."""
     times = {
         "peak_time": _times(dataset["susceptibility"].sel(observable="loss", drop=True), extreme_time),
         "posterior_time": _times(dataset["posterior_loss"], steepest_time),
@@ -52,7 +52,7 @@ def leads(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The peak, its lead over the loss and the effective dimension, and what has the same lead."""
+    """The peak, its lead over the loss and the effective dimension, and other quantities with the same lead."""
     times = dataset["time"].values
     peaks, fine = leads(dataset), float(np.diff(times).min()) / 12**0.5
     height = abs(dataset["susceptibility"].sel(observable="loss", drop=True))
@@ -82,7 +82,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """The susceptibility of the loss, the posterior's loss with the landscape's as a line, and the dimension."""
+    """Draw the susceptibility of the loss, the posterior's loss with the landscape's as a line, and the dimension."""
     part = dataset.isel(nbeta=0, drop=True).sel(observable="loss", drop=True)
     part = part.sel(time=part.time.values[part.time.values >= 60])
     sparse = xr.DataArray(np.arange(part.sizes["time"]) % 4 == 0, dims="time")  # points that leave the line to be seen

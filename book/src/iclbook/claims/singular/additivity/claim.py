@@ -38,7 +38,7 @@ NAMES = {
 
 
 def integral_values(arrangement: str, dim: int, t: float, shared: bool = True) -> dict[str, float]:
-    """Measured quantities by integrals; unless ``shared``, as if all weights were separate."""
+    """Measured quantities by integrals; unless ``shared``, with separate weights."""
     contexts = ARRANGEMENTS[arrangement]
     separate, units = sum(integrals(1, len(hidden), dim, t).mean for hidden, _ in contexts), len(contexts[0][0])
     if arrangement == "apart":

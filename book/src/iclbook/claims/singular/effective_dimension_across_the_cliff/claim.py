@@ -1,4 +1,4 @@
-r"""Effective dimension while structure is acquired: induction heads, ranks of linear attention, a small network.
+r"""Effective dimension while structure forms: induction heads, ranks of linear attention, a small network.
 
 At a checkpoint :math:`w_t` the divergence of the answers at w from those at :math:`w_t`,
 
@@ -82,7 +82,7 @@ def _ranks(dataset: xr.Dataset) -> list[int]:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Heads gain dimensions, networks at a coarse resolution, and late all lose some; ranks have their coefficients."""
+    """Heads gain dimensions, networks do at a coarse resolution, all lose some later; ranks have their coefficients."""
     models, findings = dataset.model.values.tolist(), []
     for name in ("landscape", "head"):
         findings += _head(dataset.sel(model=name, drop=True), name) if name in models else []
@@ -120,7 +120,7 @@ def _head(part: xr.Dataset, name: str) -> list[Finding]:
 
 
 def _ranks_climbed(part: xr.Dataset) -> list[Finding]:
-    """Each plateau has its rank, and the coefficient of that stratum."""
+    """Each plateau has its rank, and the coefficient of that rank's stratum."""
     part = part.sel(stage=_ranks(part))
     exact, at, sound = part["learning_coefficient_theory"], {"model": "attention"}, part["sampler_warnings"] == 0
     lower, upper = part["learned_rank"].min("seed"), part["learned_rank"].max("seed")
@@ -148,7 +148,7 @@ def _ranks_climbed(part: xr.Dataset) -> list[Finding]:
 
 
 def _network(part: xr.Dataset, name: str) -> list[Finding]:
-    """At the jump a network's answers gain dimensions at a coarse resolution and lose some at fine ones."""
+    """At its jump a network's answers gain dimensions at a coarse resolution and lose some at fine ones."""
     at, success = {"model": name}, part["label_loss"].sel(stage=LATE, drop=True) < np.log(NETWORK_PAIRS) * FOOT
     findings = checks.complete("learned", "every network has learned the task", bool(success.all()), at=at)
     before, after, late = (part.sel(stage=stage, drop=True) for stage in (BEFORE, AFTER, LATE))

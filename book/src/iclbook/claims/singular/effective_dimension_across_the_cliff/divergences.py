@@ -10,13 +10,13 @@ from icllab.models.induction.minimal_head import MinimalHead
 
 
 class Landscape(eqx.Module):
-    """Log-probabilities of labels in the landscape, [1, label]: the target first, then the labels of the context."""
+    """Log-probabilities of labels in the landscape, [1, label]: first the target, then the context's other labels."""
 
     pairs: int = eqx.field(static=True)
     labels: int = eqx.field(static=True)
 
     def __call__(self, w):
-        """Attention of the query over its 2N + 1 tokens, written out."""
+        """The log-probabilities, with the query's attention over its 2N + 1 tokens written out."""
         weight = jax.nn.softmax(jnp.zeros(self.pairs + 1).at[0].set(w[0]))[0]
         attention = jax.nn.softmax(jnp.zeros(2 * self.pairs + 1).at[1].set(w[1] * weight))
         read = jnp.zeros(self.labels).at[: self.pairs].set(attention[1::2])
@@ -32,7 +32,7 @@ class Head(eqx.Module):
 
     @classmethod
     def from_prompts(cls, prompts, labels):
-        """Overlaps, label codes and targets of prompts, for a head without a preference for labels."""
+        """Overlaps, label codes and targets of prompts, for a head without a preference among labels."""
         content = jax.vmap(lambda prompt: prompt.content())(prompts)
         overlaps = jnp.einsum("pid,pd->pi", content, content[:, -1])
         return cls(overlaps, jax.nn.one_hot(prompts.labels[:, :-1], labels), prompts.labels[:, -1])
@@ -56,13 +56,13 @@ class Head(eqx.Module):
         return -jnp.mean(jnp.take_along_axis(self(w), self.target[:, None], axis=1))
 
     def model(self, w):
-        """The head of these strengths."""
+        """The head with these strengths."""
         return MinimalHead.reading(labels=self.codes.shape[2], beta1=w[0], alpha=w[1], xi=w[2])
 
 
 @eqx.filter_jit
 def information(answers, w):
-    """Fisher matrix of log-probabilities [prompt, label] at w, a mean over prompts."""
+    """Fisher matrix of log-probabilities [prompt, label] at w, averaged over prompts."""
     slopes = jax.jacfwd(answers)(w)
     return jnp.einsum("pl,pli,plj->ij", jnp.exp(answers(w)), slopes, slopes) / slopes.shape[0]
 
@@ -109,7 +109,7 @@ def mean_loss(network, task, prompts):
 
 @eqx.filter_jit
 def rows(network, prompts):
-    r"""Rows R over all weights: :math:`R^\top R` is the Fisher matrix of the answers, or the metric of centred logits.
+    r"""Rows R over all weights; :math:`R^\top R` is the Fisher matrix of the answers, or the metric of centred logits.
 
     The nonzero eigenvalues are those of :math:`RR^\top`.
     """

@@ -1,4 +1,4 @@
-r"""Two estimators of the learning coefficient against the formulas: slopes of free energies, and chains.
+r"""Two estimators of the learning coefficient compared with formulas: slopes of free energies, and chains.
 
 For a prior :math:`\mathcal N(w^*, \gamma^{-1}I)` the slope of annealed free energies on :math:`\log n\beta`, without
 :math:`(m-1)\log\log n\beta`, is compared with :math:`\lambda`, and :math:`n\beta E[K]` by chains with
@@ -55,7 +55,7 @@ def formula(model: str) -> tuple[exact.LearningCoefficient, int]:
 
 
 def theory(dataset: xr.Dataset, coefficient=formula) -> xr.Dataset:
-    """Lambda and m of every model, and the target of chains."""
+    """Lambda and m of every model, and the expected value of chains."""
     n = fixed_values(dataset)["samples"]
     coefficients = [coefficient(str(model))[0] for model in dataset.model.values]
     columns = np.array([(entry.value, entry.multiplicity, entry.at(n / np.log(n))) for entry in coefficients], float).T
@@ -64,7 +64,7 @@ def theory(dataset: xr.Dataset, coefficient=formula) -> xr.Dataset:
 
 
 def slopes(dataset: xr.Dataset, multiplicity: xr.DataArray | float) -> Estimate:
-    """Slope of the free energy plus (m-1) log log nbeta by least squares in each repeat, the mean for every model."""
+    """Slope of the free energy plus (m-1) log log nbeta by least squares in each repeat, and the mean by model."""
     t = np.log(dataset["nbeta"])
     energies, x = dataset["free_energy"] + (multiplicity - 1) * np.log(t), t - t.mean()
     return estimates.mean((energies * x).sum("nbeta", skipna=False) / (x**2).sum())
@@ -89,7 +89,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Draw estimates over their targets, for every model."""
+    """Draw estimates divided by their targets, for every model."""
     dataset = dataset.isel(draws=-1, drop=True)
     dataset = dataset.sel(model=[model for model in MODELS if model in dataset.model.values])
     value, folds = dataset["coefficient"], dataset["multiplicity"]

@@ -45,7 +45,7 @@ def models(dataset: xr.Dataset) -> list[xr.Dataset]:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The two losses agree; the sampled coefficients are the closed form's, below half the number of parameters."""
+    """The two losses agree; the sampled coefficients match the closed form, below half the number of parameters."""
     findings, every = [], models(dataset)
     for model in every:
         sampled, target = estimates.stored(model, "learning_coefficient"), model["learning_coefficient_theory"]

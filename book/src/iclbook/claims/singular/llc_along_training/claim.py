@@ -1,4 +1,4 @@
-r"""Breaks in the loss of linear attention that learns its ranks in sequence, and its coefficient over each of them.
+r"""Breaks in the loss of linear attention that learns its ranks in sequence, and its coefficient over each break.
 
 :math:`x^\top QK^\top h` with keys of width 3 in four dimensions, from weights near zero, by gradient descent on all
 prompts of three tasks of different sizes: the loss rests near the best one of each rank, and falls to the next. So the
@@ -27,7 +27,7 @@ LARGEST = 0.013  # relative standard error of a coefficient: three of a rise are
 
 
 def theory(dataset: xr.Dataset, half: bool = False) -> xr.Dataset:
-    """Coefficients of the strata at the temperature of the chains; ``half``: every weight counts a half."""
+    """Coefficients of the strata at the temperature of the chains; ``half``: every weight counts as a half."""
     fixed = fixed_values(dataset)
     shape = (fixed["dim"], RANKS, fixed["dim"])
     exact = [reduced_rank_stratum(*shape, rank, rank_in=rank, rank_out=rank) for rank in range(RANKS + 1)]
@@ -36,7 +36,7 @@ def theory(dataset: xr.Dataset, half: bool = False) -> xr.Dataset:
 
 
 def identified(dataset: xr.Dataset) -> xr.DataArray:
-    """Of each run, whether its reported breaks hold the planted ones, one each, up to a record."""
+    """True for runs whose reported breaks each hold one planted break, up to a record."""
     steps = np.array(sorted(dataset["step"].values), float)
     spacing = np.median(steps[1:] / steps[:-1])
 
@@ -72,7 +72,7 @@ def rises(part: xr.Dataset) -> xr.DataArray:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """The breaks are those of the ranks, and over each the coefficient rises by the step of the strata."""
+    """The breaks are at the ranks, and over each break the coefficient rises by the step of the strata."""
     if "chains" in dataset.dims:
         dataset = dataset.isel(chains=-1, drop=True)
     words = "fraction of runs whose breaks are those of the ranks"
@@ -90,7 +90,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """Losses of all runs, and the mean coefficient at checkpoints between those of the ranks."""
+    """Draw losses of all runs, and the mean coefficient at checkpoints between the ranks' coefficients."""
     part = dataset.isel(chains=-1, drop=True) if "chains" in dataset.dims else dataset
     levels = part["rank_coefficient"] * xr.ones_like(part["checkpoint"], dtype=float)
     part = part.assign(learning_coefficient_line=levels)

@@ -1,4 +1,4 @@
-r"""A small transformer of tokens learns short contexts first, on text and on a chain whose entropies are known.
+"""A small transformer learns short contexts first, on text and on a chain with known entropies.
 
 After contexts of l tokens a held-out window has losses :math:`L^{(l)}`, in octaves of l: 1, 2, 3-4, 5-8, ... The text
 is the standard library of the running Python, byte by byte; a Markov chain of order three, one for every seed, has the
@@ -30,14 +30,14 @@ NAMES = ("unigrams", "bigrams", "trigrams", "4-grams")
 
 
 def reduce(dataset: xr.Dataset) -> xr.Dataset:
-    """Curves in single precision; divergences and standard errors at the end of training alone."""
+    """Round curves to single precision; keep divergences and standard errors at the end of training only."""
     curves = dataset.drop_vars(["corpus_bytes", "corpus_digest"])
     last = {name: dataset[name].where(dataset.step == dataset.step[-1]) for name in ("divergence", "standard_error")}
     return dataset.assign(curves.assign(last).astype("float32").data_vars)
 
 
 def theory(dataset: xr.Dataset, *, turned: int = 0) -> xr.Dataset:
-    """Nothing is predicted.
+    """No prediction.
 
     ``turned``: of the first so many octaves of context lengths, losses of the first stand in the place of losses of the
     last, and so on; and so do distances from n-grams.
@@ -67,7 +67,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _entropies(part: xr.Dataset) -> list[Finding]:
-    """Loss minus divergence is the entropy at the end, at one token, two, and more."""
+    """At the end, loss minus divergence is the entropy, at one token, two, and more."""
     last, quantity, findings = part.isel(step=-1, drop=True), "chain: loss - divergence", []
     for tokens, places in (("1", [0]), ("2", [1]), ("3 or more", slice(2, None))):
         window = last.isel(position=places).mean("position")  # positions of a window go together, seeds do not
@@ -101,7 +101,7 @@ def _of_text(part: xr.Dataset, time: xr.DataArray, at: checks.At) -> list[Findin
 
 
 def _of_chain(time: xr.DataArray, at: checks.At) -> list[Finding]:
-    """Nothing is learned later than three tokens."""
+    """No length is learned later than three tokens."""
     beyond, quantity = _ratio(time, -1, 2), "size of log(time of the longest contexts / that of 3 to 4 tokens)"
     size = Estimate(np.abs(beyond.value), beyond.error, freedom=beyond.freedom)
     return [
@@ -133,7 +133,7 @@ def octaves(values: xr.DataArray) -> xr.DataArray:
 
 
 def learning_times(loss: xr.DataArray) -> xr.DataArray:
-    """First step at which a loss has made its fall, by linear interpolation in the logarithm of the step."""
+    """First step at which a loss has completed its fall, interpolated linearly in the logarithm of the step."""
     last = loss.isel(step=-1, drop=True)
     still = ((1 - FALLEN) * (loss.isel(step=0, drop=True) - last) - (loss - last)).transpose(..., "step")
     return last.copy(data=np.exp(first_rise(np.log(np.maximum(loss["step"].values, 0.5)), still.values)))

@@ -1,4 +1,4 @@
-"""A small transformer of tokens trained on a text or on a Markov chain, and its losses after recorded steps.
+"""A small transformer trained on a text or on a Markov chain, and its losses after recorded steps.
 
 The text is the standard library of the running Python, split by file; the chain is of order three, another for every
 seed. The n-gram predictors are counted in the training files, or exact for the chain.
@@ -28,7 +28,7 @@ TOGETHER = 128  # windows in one batch of an evaluation
 
 
 class Source(NamedTuple):
-    """Distributions of windows, and n-gram predictors from unigrams on; the last of a chain is the truth."""
+    """Distributions of windows, and n-gram predictors from unigrams on; a chain's last predictor is the truth."""
 
     training: Any
     held_out: Any
@@ -38,7 +38,7 @@ class Source(NamedTuple):
 
 @functools.cache
 def text(tokens: int) -> Source:
-    """The standard library, a tenth of its files held out."""
+    """The standard library, with a tenth of its files held out."""
     documents = text_files.standard_library().at_least(tokens)
     training_files, held_out_files = documents.split()
     training, held_out = (
@@ -66,12 +66,12 @@ def network(source: Source, *, width: int, layers: int, key: Any) -> Any:
 
 @functools.cache
 def adam(steps: int) -> Any:
-    """Adam with a short warm-up and a rate that does not decay, so that the schedule ends no learning."""
+    """Adam with a short warm-up and a rate that does not decay, so that the schedule does not end learning."""
     return lambda rate: optax.adam(optax.schedules.linear_schedule(0.0, rate, min(100, steps)))
 
 
 def train(source: Source, model: Any, *, steps: Sequence[int], rate: float, batch: int, key: Any) -> tuple[Any, Any]:
-    """Train a model; its parameters at all ``steps``, stacked, and its static part."""
+    """Train a model, and return its parameters at all ``steps``, stacked, and its static part."""
     if max(steps) == 0:
         params, static = eqx.partition(model, eqx.is_inexact_array)
         return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(steps)), params), static

@@ -37,7 +37,7 @@ def coefficients(products: int) -> tuple[exact.LearningCoefficient, exact.Learni
 
 
 def counted(products: int) -> tuple[exact.LearningCoefficient, exact.LearningCoefficient]:
-    """Coefficients as if the data determined every parameter of the rich phase."""
+    """Coefficients if the data determined every parameter of the rich phase."""
     return exact.regular(1), exact.regular(1 + 2 * products)
 
 
@@ -62,7 +62,7 @@ def theory(dataset: xr.Dataset, coefficient=coefficients, layers: int = 2) -> xr
 
 
 def _gap(dataset: xr.Dataset, name: str) -> Estimate:
-    """Rich phase minus simple."""
+    """The rich phase minus the simple one."""
     return between(dataset, name, "rich", "simple", "seed", "samples")
 
 
@@ -101,7 +101,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Finding]:
-    """Crossings of each data set by samples and by integrals; and of the mean, with the last remainder as constant."""
+    """Crossings of each data set by samples and by integrals, and of the mean, with the last remainder as constant."""
     samples = dataset.samples.values.astype(float)
     fine = len(samples) > 3 and bool((samples[1:] / samples[:-1] < 2.1).all())
     findings = checks.complete("steps", "n in steps of two, for crossings", fine)
@@ -134,7 +134,7 @@ def _crossings(dataset: xr.Dataset, gap: Estimate, constant: float) -> list[Find
 
 
 def figure(dataset: xr.Dataset):
-    """Draw the difference of free energies for some data sets and the share of the rich phase; lines: integrals."""
+    """Draw the difference of free energies for some data sets and the rich phase's share, with lines from integrals."""
     gap, line = _gap(dataset, "phase_free_energy"), _gap(dataset, "phase_free_energy_theory")
     values = {"phase_gap": gap.value, "phase_gap_error": gap.error, "phase_gap_line": line.value}
     values |= {"phase_weight": expit(-gap.value), "phase_weight_line": expit(-line.value)}

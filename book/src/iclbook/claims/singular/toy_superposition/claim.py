@@ -34,7 +34,7 @@ EXACT = {name: superposition.polygon(k, features=FEATURES, positive=p) for name,
 
 
 def theory(dataset: xr.Dataset, *, constants: bool = True, half_rank: bool = False, turned: bool = False) -> xr.Dataset:
-    """Exact losses and coefficients; unless ``constants``, without constant answers; ``half_rank``: the Hessian's.
+    """Exact losses and coefficients; without constant answers unless ``constants``; ``half_rank``: the Hessian's.
 
     ``turned``: posteriors of the fewest samples stand in the place of posteriors of the most, and so on.
     """
@@ -50,7 +50,7 @@ def theory(dataset: xr.Dataset, *, constants: bool = True, half_rank: bool = Fal
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Losses and slopes are exact, coefficients agree, descents arrive, and the posterior takes up corners."""
+    """Losses and slopes are exact, coefficients agree, descents arrive, and the posterior occupies corners."""
     loss, slope = (Estimate(dataset[name], ROUNDING) for name in ("polygon_loss", "polygon_slope"))
     sampled, target = estimates.stored(dataset, "learning_coefficient"), dataset["learning_coefficient_theory"]
     quiet = not dataset["sampler_warnings"].values.any()
@@ -72,7 +72,7 @@ def ends(dataset: xr.Dataset) -> list[str]:
 
 
 def _descents(dataset: xr.Dataset) -> list[Finding]:
-    """Ends of the descents, and the coefficients there."""
+    """Final polygons of the descents, and the coefficients there."""
     from icllab.diagnostics.curves.breakpoints import change_points
 
     polygons = ends(dataset)
