@@ -70,10 +70,10 @@ def page(found: Sequence[Card], figures: Path) -> str:
     parts = [
         "# Gallery",
         f"{len(found)} claims, each a sentence that can be false; {len(recorded)} have a record in this version, the\n"
-        "verdict of a run with its numbers, its commit and its machine. A record is *stale* when what it measured\n"
-        "has changed since. Every command measures a claim again and judges it anew ([Claims](claims.md)).\n"
-        "[Claims by paper](papers.md) has them by the statements that they test; [`icl page`](page.md) shows the same\n"
-        "cards with the results on your machine. Made from the claims and their records by `docs/make_gallery.py`.",
+        "verdict of a run with its numbers, its commit and its machine. A record is *stale* if the measurement has\n"
+        "changed since. The command below a claim measures and judges it again ([Claims](claims.md)).\n"
+        "[Claims by paper](papers.md) sorts them by the statements that they test. [`icl page`](page.md) shows the\n"
+        "same cards with the results on your machine. `docs/make_gallery.py` makes this page from the records.",
         standing([card for card in found if card.recorded]),
     ]
     for subject, ones in itertools.groupby(found, key=lambda card: card.subject):
