@@ -90,42 +90,43 @@ class Formula:
 
 
 @functools.cache
-def _functions() -> dict[str, ast.FunctionDef]:
-    """The public functions of the modules of ``icllab.theory``, by ``module.function``."""
+def _functions() -> dict[str, tuple[ast.FunctionDef, Mapping[str, ast.expr]]]:
+    """Public functions of ``icllab.theory`` by ``module.function``, with the constants of their modules."""
     functions = {}
     for path in sorted(THEORY.glob("[a-z]*.py")):
         body = ast.parse(path.read_text("utf-8")).body
         constants = {ast.unparse(node.targets[0]): node.value for node in body if isinstance(node, ast.Assign)}
         for node in body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                for values in (node.args.defaults, node.args.kw_defaults):
-                    values[:] = [constants.get(ast.unparse(value), value) if value else None for value in values]
-                functions[f"{path.stem}.{node.name}"] = node
+                functions[f"{path.stem}.{node.name}"] = node, constants
     return functions
 
 
 @functools.cache
 def listing() -> dict[str, Formula]:
     """Every formula by name."""
-    return {name: formula for name, node in _functions().items() if (formula := _formula(name, node)) is not None}
+    return {name: formula for name in _functions() if (formula := _formula(name)) is not None}
 
 
-def _formula(name: str, node: ast.FunctionDef) -> Formula | None:
+def _formula(name: str) -> Formula | None:
     """The formula of a function; None if a parameter or the answer is something else than numbers."""
+    node, constants = _functions()[name]
     arguments = [*node.args.args, *node.args.kwonlyargs]
-    kinds = {a.arg: _KINDS.get(ast.unparse(a.annotation) if a.annotation else "") for a in arguments}
-    if None in kinds.values() or not kinds.keys().isdisjoint(_MATRICES) or node.args.vararg or node.args.kwarg:
+    kinds = {a.arg: _KINDS.get(ast.unparse(a.annotation) if a.annotation else "", "") for a in arguments}
+    if "" in kinds.values() or not kinds.keys().isdisjoint(_MATRICES) or node.args.vararg or node.args.kwarg:
         return None
     answer = ast.unparse(node.returns).strip("'") if node.returns else ""
-    numeric = answer in _ANSWERS if _POINTWISE & set(kinds.values()) else "number" in kinds.values()
+    if not (answer in _ANSWERS if _POINTWISE & set(kinds.values()) else "number" in kinds.values()):
+        return None
     values = [*[None] * (len(node.args.args) - len(node.args.defaults)), *node.args.defaults, *node.args.kw_defaults]
-    defaults = {a.arg: ast.unparse(value) for a, value in zip(arguments, values, strict=True) if value is not None}
-    return Formula(name, kinds, defaults, ast.get_docstring(node) or "") if numeric else None  # pyright: ignore[reportArgumentType]
+    texts = {a.arg: ast.unparse(value) for a, value in zip(arguments, values, strict=True) if value is not None}
+    defaults = {p: ast.unparse(constants[text]) if text in constants else text for p, text in texts.items()}
+    return Formula(name, kinds, defaults, ast.get_docstring(node) or "")
 
 
 def definitions(name: str) -> dict[str, str]:
     """Parameter -> its line in the docstring, or in that of the formula to which the docstring refers."""
-    docstring = ast.get_docstring(_functions()[name]) or ""
+    docstring = ast.get_docstring(_functions()[name][0]) or ""
     block = re.search(r"^Args:\n((?:    .*\n?)+)", docstring, re.MULTILINE)
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", block[1], re.MULTILINE) if block else []
     texts = {parameter: readable(text) for parameter, text in entries}
