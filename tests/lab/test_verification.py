@@ -1,6 +1,7 @@
 """Lies that a certificate, a record or a claim may tell, each with its digests made right, and what tells them."""
 
 import copy
+import importlib
 import json
 import shutil
 
@@ -296,6 +297,18 @@ def test_sources_that_moved_into_a_book_are_no_forgery(folder, monkeypatch):
     assert difference.startswith(f"digests/sources/{name} is")
 
 
-def test_the_former_name_of_the_evidence_says_the_new_one():
-    with pytest.raises(ImportError, match=r"basis_of is icllab\.lab\.evidence\.evidence_of since version 0\.4"):
-        from icllab.lab.basis import basis_of  # noqa: F401  # pyright: ignore[reportAttributeAccessIssue]
+@pytest.mark.parametrize(
+    ("module", "name", "now"),
+    [
+        ("basis", "basis_of", "evidence.evidence_of"),
+        ("results", "picture", "drawing.picture"),
+        ("records", "differences", "regression.differences"),
+    ],
+)
+def test_former_names_say_the_new_ones(module, name, now):
+    former = importlib.import_module(f"icllab.lab.{module}")
+    with pytest.raises(ImportError, match=rf"{module}\.{name} is icllab\.lab\.{now} since version 0\.4"):
+        getattr(former, name)
+    where, new = now.split(".")
+    assert hasattr(importlib.import_module(f"icllab.lab.{where}"), new)
+    assert not hasattr(former, "never_a_name")

@@ -154,7 +154,7 @@ def control_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     evidence = evidence_of(claim.name, folder=folder)
     entries = records.read(claim.name, folder)[evidence.size]["controls"]
     for name, control in claim.controls.items():
-        command = records.recording(claim.name, evidence.size, folder, name)
+        command = records.commands(claim.name, evidence.size, folder, name)
         if name not in entries or name not in evidence.verdicts:
             yield f"control {name} is {records.NOT_RECORDED}; {command}"
         elif control.measured and entries[name].get("definition") != records.definition(control):

@@ -60,10 +60,14 @@ class Evidence:
         return registry.load(self.name, self.folder)
 
     def _read(self, control: str | None) -> "tuple[xr.Dataset, list[str]]":
-        if self.out is None:
-            return records.data(self.name, self.size, control, self.folder), []
-        request = stored_request(self.name, self.size, out=self.out, control=control, claims=self.folder)
-        return read(request, theory=False)
+        if self.out is not None:
+            request = stored_request(self.name, self.size, out=self.out, control=control, claims=self.folder)
+            return read(request, theory=False)
+        dataset = records.data(self.name, self.size, control, self.folder)
+        version, now = records.configuration(dataset)["version"], self.claim.version
+        return dataset, [f"stale: measured by version {version} of the claim's measure, which is {now} now"] * (
+            version != now
+        )
 
     @functools.cached_property
     def _measured(self) -> "dict[str | None, tuple[xr.Dataset, list[str]]]":
@@ -96,17 +100,9 @@ class Evidence:
         return self.claim.at(self.size).under(control)
 
     @property
-    def version(self) -> int:
-        """The version of the claim's measure that the data state."""
-        return records.configuration(self.datasets[None])["version"]
-
-    @property
     def notes(self) -> list[str]:
         """Remarks on the data for a reader of the verdict."""
-        notes, now = self._measured[None][1], self.claim.version
-        if self.version == now or any(note.startswith("stale") for note in notes):
-            return notes
-        return [*notes, f"stale: measured by version {self.version} of the claim's measure, which is {now} now"]
+        return self._measured[None][1]
 
     @functools.cached_property
     def controls(self) -> Table:
@@ -147,7 +143,7 @@ class Evidence:
             "axes": {axis: [canonical(value) for value in dataset[axis].values] for axis in swept},
             **{name: configuration[name] for name in names},
             "seeds": dataset[SEED].values.tolist() if SEED in dataset.dims else [],
-            "measure": self.version,
+            "measure": configuration["version"],
         }
 
     def measurement(self) -> dict[str, Any]:

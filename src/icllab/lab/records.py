@@ -93,12 +93,12 @@ def recorded_size(claim: str, size: str | None, control: str | None, folder: str
         size = max(names, key=SIZES.index)
     if group(size, control) not in present:
         under = f" under the control {control!r}" if control else ""
-        advice = recording(claim, size, folder, control)
+        advice = commands(claim, size, folder, control)
         raise CellsMissing(f"{claim} is {NOT_RECORDED} at size {size}{under}; {advice}")
     return size
 
 
-def recording(claim: str, size: str, folder: str | Path | None, control: str | None = None) -> str:
+def commands(claim: str, size: str, folder: str | Path | None, control: str | None = None) -> str:
     """The two commands that measure and record."""
     words = f"{claim} --size {size}{f' --control {control}' if control else ''}"
     words += f" --claims {shlex.quote(str(folder))}" if folder else ""

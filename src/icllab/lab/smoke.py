@@ -40,7 +40,7 @@ def smoke_items(name: str, folder: Path) -> dict[str, str]:
     fault = answer["fault"] and f"it raised {answer['fault']}"
     slow = f"expected at most {CPU_SECONDS:g} CPU seconds, got {seconds:.1f}: make smoke smaller"
     changes = answer["changes"]
-    unrecorded = f"{name} is {records.NOT_RECORDED} at size {SIZES[0]}; {records.recording(name, SIZES[0], folder)}"
+    unrecorded = f"{name} is {records.NOT_RECORDED} at size {SIZES[0]}; {records.commands(name, SIZES[0], folder)}"
     return {
         "smoke": fault or slow * (seconds > CPU_SECONDS),
         "no network": f"it tried to reach {', '.join(addresses)}" if addresses else "",
