@@ -53,7 +53,7 @@ class Domain:
         return f"{noun} {limits}".rstrip()
 
     def holds(self, values: Any) -> Any:
-        """Whether each of the real numbers ``values``, one or an array, belongs to the domain."""
+        """True for each real number in ``values``, a number or an array, that belongs to the domain."""
         inside = values == values if self.infinite else abs(values) < math.inf
         if self.kind is int:
             inside = inside & (values % 1 == 0)
@@ -72,9 +72,8 @@ class Domain:
         return expected(name, self.description, value, "; ".join(filter(None, (hint, self.hint))))
 
     def require(self, name: str, value: Any, hint: str = "") -> None:
-        """Raise unless ``value`` is a number of the domain; True, "3" and arrays are none, and 3.0 is no integer."""
-        kind = Integral if self.kind is int else Real
-        if isinstance(value, bool) or not isinstance(value, kind) or not self.holds(_as_float(value)):
+        """Raise unless ``value`` is a number of the domain; True, "3" and arrays are not, and 3.0 is not an integer."""
+        if not self.holds(_as_float(value)) or (self.kind is int and not isinstance(value, Integral)):
             raise self.refusal(name, value, hint)
 
     def require_scalar(self, name: str, value: Any) -> None:
@@ -110,7 +109,7 @@ class Domain:
             raise self.refusal(name, numbers.tolist() if numbers.size < 8 else f"shape {numbers.shape}", hint)
 
     def read(self, name: str, value: object) -> "np.ndarray[Any, np.dtype[np.float64]]":
-        """Numbers of the domain, in any form that NumPy takes, as an array of float64.
+        """Convert numbers of the domain to an array of float64.
 
         Raises:
             InputError: A value is no real number or lies outside of the domain. The message names the parameter, the

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from icllab.figures import style
+from icllab.figures.panel import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
-
-    from icllab.figures.curves import Curve
 
 Marks: TypeAlias = dict[str, dict[str, Any]]
 """Name -> colour, marker and line style."""
@@ -24,8 +23,8 @@ _TICKS = 6
 _LINE = 0.16  # height of a line of a legend, in inches on a screen
 
 
-def marks(points: Sequence["Curve"], lines: Sequence["Curve"], line_name: str) -> Marks:
-    """What a panel has to name: its points, and its lines unless they belong to points."""
+def marks(points: Sequence[Curve], lines: Sequence[Curve], line_name: str) -> Marks:
+    """Marks that a legend names: points, and lines that belong to no points."""
     named: Marks = {c.name: {"color": c.colour, "marker": c.marker, "linestyle": "none"} for c in points if c.name}
     if len(lines) == 1 or named or not any(line.name for line in lines):
         colours = [line.colour for line in lines]
@@ -103,7 +102,7 @@ def draw_inside(axes: "Axes", named: Marks) -> None:
 
 
 def covers_data(axes: "Axes", legend: "Legend") -> bool:
-    """Whether a legend inside a panel lies over points, lines or bars."""
+    """True if a legend inside a panel covers points, lines or bars."""
     box = legend.get_window_extent()
     for line in axes.lines:
         path = line.get_path().transformed(line.get_transform()).cleaned(remove_nans=True)
