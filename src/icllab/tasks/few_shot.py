@@ -60,6 +60,28 @@ class FewShotPrompt(TokenPrompt):
         return FewShotPrompt(plain.tokens, plain.mask, answer)
 
 
+def _classes(
+    pairs: Sequence[tuple[str, str]], words: list[str], shots: int, labels: str, balanced: bool
+) -> Int[np.ndarray, " pair"]:
+    """Number of each pair's answer in ``words``; raise if the pairs do not suffice for the shots."""
+    items = {pair[0] for pair in pairs}
+    if len(items) < len(pairs) or not all(len(pair) == 2 and all(pair) for pair in pairs):
+        raise expected("pairs", "pairs of an item, each once, and its answer", pairs[:3])
+    fewest = shots + (3 if labels == "shuffled" and shots == 1 else 1)
+    if len(pairs) < fewest:
+        raise expected("pairs", f"at least {fewest} pairs for {shots} shots", len(pairs))
+    classes = np.array([words.index(word) for _, word in pairs], np.int32)
+    if labels == "symbols" and not (balanced and shots):
+        hint = "give balanced=True and shots"
+        raise expected("labels", "examples of every answer, where they are symbols", labels, hint)
+    rarest = np.bincount(classes).min()
+    if balanced and (shots % len(words) or rarest <= shots // len(words)):
+        counts = f"{len(words)} answers, the rarest of {rarest} pairs"
+        hint = "shots: a multiple of the number of answers; more pairs of each"
+        raise expected("balanced", f"as many of each answer among {shots} examples, and one left", counts, hint)
+    return classes
+
+
 class FewShot(AbstractTokens):
     r"""Different pairs of a table as examples, then the question of another, all drawn uniformly.
 
@@ -138,19 +160,7 @@ class FewShot(AbstractTokens):
         require_integer("shots", shots, least=0)
         require_known("labels", labels, LABELS)
         items, words = [pair[0] for pair in pairs], list(dict.fromkeys(pair[-1] for pair in pairs))
-        if len(set(items)) < len(items) or not all(len(pair) == 2 and all(pair) for pair in pairs):
-            raise expected("pairs", "pairs of an item, each once, and its answer", pairs[:3])
-        fewest = shots + (3 if labels == "shuffled" and shots == 1 else 1)
-        if len(pairs) < fewest:
-            raise expected("pairs", f"at least {fewest} pairs for {shots} shots", len(pairs))
-        classes = np.array([words.index(word) for _, word in pairs], np.int32)
-        if labels == "symbols" and not (balanced and shots):
-            hint = "give balanced=True and shots"
-            raise expected("labels", "examples of every answer, where they are symbols", labels, hint)
-        if balanced and (shots % len(words) or np.bincount(classes).min() <= shots // len(words)):
-            counts = f"{len(words)} answers, the rarest of {np.bincount(classes).min()} pairs"
-            hint = "shots: a multiple of the number of answers; more pairs of each"
-            raise expected("balanced", f"as many of each answer among {shots} examples, and one left", counts, hint)
+        classes = _classes(pairs, words, shots, labels, balanced)
         if labels == "symbols" and (len(set(symbols)) < len(words) or not set(symbols).isdisjoint(words)):
             raise expected("symbols", f"at least {len(words)} different ones that are no answers", list(symbols))
 
