@@ -75,14 +75,14 @@ DIAGNOSTICS = {
     "LearningMachine": lambda m, t, key: diagnostics.LearningMachine.from_task(m, t, windows=8, key=key),
     "change_points": lambda m, t, key: diagnostics.change_points(m, key=key, resamples=100),
     "context_map": lambda m, t, key: diagnostics.context_map(
-        m, t, context(), subspace=None, queries=4, directions=2, draws=2, key=key
+        m, t, context(), subspace=None, queries=4, tests=diagnostics.MapTests(directions=2, draws=2), key=key
     ),
     "context_rank": lambda m, t, key: diagnostics.context_rank(m, t, context(), subspace=None, queries=4, key=key),
     "free_energy": lambda m, t, key: diagnostics.free_energy(m, t, nbeta=[2.0, 4.0], sampler=POPULATIONS, key=key),
     "head_scores": lambda m, t, key: diagnostics.head_scores(m, t, prompts=4, key=key),
     "icl_scores": lambda m, t, key: diagnostics.icl_scores(m, t, prompts=4, key=key),
     "identify": lambda m, t, key: diagnostics.identify(
-        m, {"ridge": algorithms.Ridge(1.0)}, t, prompts=10, fitting=10, key=key
+        m, {"ridge": algorithms.Ridge(1.0)}, t, prompts=diagnostics.PromptSplit(10, fitting=10), key=key
     ),
     "learning_coefficient": lambda m, t, key: diagnostics.learning_coefficient(
         m, t, nbeta=10.0, data=16, sampler=CHAINS, key=key

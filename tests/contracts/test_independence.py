@@ -20,7 +20,8 @@ from scipy.stats import norm
 import icllab as icl
 from icllab import algorithms
 from icllab.core.protocols import AbstractTask
-from icllab.diagnostics.identification import comparison, layer_probe
+from icllab.diagnostics.identification import layer_probe, measurements
+from icllab.diagnostics.identification.comparison import PromptSplit, identify
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.hmc import HMC
 from icllab.diagnostics.sampling.mala import MALA
@@ -216,17 +217,17 @@ def rows(prompts):
     return {row.tobytes() for row in np.asarray(prompts.x)}
 
 
-@pytest.mark.parametrize("module", [comparison, layer_probe])
+@pytest.mark.parametrize("module", [measurements, layer_probe])
 def test_candidates_and_probes_are_fitted_on_other_prompts_than_they_are_judged_on(module, monkeypatch):
     sets, sample = [], module.sample_prompts
     monkeypatch.setattr(module, "sample_prompts", lambda *a, **k: sets.append(sample(*a, **k)) or sets[-1])
     network = BUILT["transformer"](KEY)
-    small = {"fitting": 20, "prompts": 20, "block": 20, "key": KEY}
-    if module is comparison:
-        comparison.identify(network, {"ridge": algorithms.Ridge(0.5)}, REGRESSION, progress=False, **small)
+    if module is measurements:
+        split = PromptSplit(20, fitting=20)
+        identify(network, {"ridge": algorithms.Ridge(0.5)}, REGRESSION, progress=False, prompts=split, key=KEY)
     else:
         descent = algorithms.GradientDescent(0.5, layers=1, dim=2, normalised=True, half=True)
-        layer_probe.probe_layers(network, descent, REGRESSION, **small)
+        layer_probe.probe_layers(network, descent, REGRESSION, fitting=20, prompts=20, block=20, key=KEY)
     fitted, judged = map(rows, sets)
     assert len(fitted) == len(judged) == 20
     assert not fitted & judged

@@ -5,7 +5,7 @@ import re
 import pytest
 import xarray as xr
 
-from icllab.core.axes import AXES, QUANTITIES, Quantity, derived, require_axes
+from icllab.core.axes import AXES, QUANTITIES, Quantity, derived
 from icllab.core.errors import InputError
 from icllab.lab import registry
 
@@ -47,14 +47,6 @@ def test_a_value_outside_its_axis_is_refused(name, value, said):
     with pytest.raises(InputError) as caught:
         AXES[name].require([1, value])
     assert str(caught.value) == said
-
-
-def test_unknown_names_are_refused_with_the_nearest():
-    with pytest.raises(InputError, match="unknown axis 'taus'; did you mean 'tau'"):
-        require_axes(["dim", "taus"])
-    with pytest.raises(InputError, match="unknown axis 'icl_error'"):
-        require_axes(["dim", "icl_error"])
-    require_axes(AXES)
 
 
 def test_names_are_derived_by_their_suffix():

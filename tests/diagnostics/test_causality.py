@@ -134,9 +134,17 @@ def test_what_predictors_are_compared_with_is_tried_too():
     with pytest.warns(UserWarning, match="predictor 'own_target' looks at its own target") as warning_records:
         diagnostics.per_length({"ridge": ridge}, TASK, against=own_target, **small)
     with pytest.warns(UserWarning, match="predictor 'mine' looks at its own target") as candidates:
-        diagnostics.identify(ridge, {"mine": own_target}, TASK, fitting=10, **small)
+        diagnostics.identify(
+            ridge, {"mine": own_target}, TASK, key=KEY, prompts=diagnostics.PromptSplit(10, fitting=10)
+        )
     with pytest.warns(UserWarning, match="predictor 'Seeing' looks at its own target") as members:
-        diagnostics.identify(icl.ensemble(seeing, seeds=2, key=KEY), {"ridge": ridge}, TASK, fitting=10, **small)
+        diagnostics.identify(
+            icl.ensemble(seeing, seeds=2, key=KEY),
+            {"ridge": ridge},
+            TASK,
+            key=KEY,
+            prompts=diagnostics.PromptSplit(10, fitting=10),
+        )
     assert [len(warning_records), len(candidates), len(members)] == [1, 1, 1]
 
 

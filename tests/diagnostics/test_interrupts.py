@@ -29,6 +29,7 @@ from icllab.diagnostics import (
     MapSolver,
     Quadrature,
     RMSpropSGLD,
+    SpectrumSolver,
     context_map,
     context_rank,
     free_energy,
@@ -118,7 +119,10 @@ DIAGNOSTICS = {
     ),
     "Hessian": lambda: hessian_spectrum(slow_bowl, np.zeros(1500, np.float32), key=jax.random.key(0)),
     "density": lambda: hessian_spectrum(
-        slow_bowl, np.zeros(9, np.float32), key=jax.random.key(0), dense=0, extreme=1, probes=10**5
+        slow_bowl,
+        np.zeros(9, np.float32),
+        key=jax.random.key(0),
+        solver=SpectrumSolver(dense=0, extreme=1, probes=10**5),
     ),
     "context map": mapped(context_map, ADAM),
     "context rank": mapped(context_rank, ADAM),

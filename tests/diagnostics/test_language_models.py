@@ -234,7 +234,9 @@ def test_the_distance_of_a_model_of_tokens_to_an_ngram_is_a_ratio_of_divergences
     task = of_prompts([row[:5] for row in SEQUENCES if len(row) >= 5])
     unigram, bigram = laws(0)
     rivals = {"unigram": NGram.from_laws((unigram,)), "bigram": NGram.from_laws((unigram, bigram))}
-    result = diagnostics.identify(model, rivals, task, key=KEY, prompts=12, fitting=10, positions=[1, 3])
+    result = diagnostics.identify(
+        model, rivals, task, key=KEY, prompts=diagnostics.PromptSplit(12, fitting=10), positions=[1, 3]
+    )
 
     def drawn(number, count):
         return rows_under(task, jax.random.fold_in(KEY, number), count)
@@ -253,8 +255,11 @@ def test_the_distance_of_a_model_of_tokens_to_an_ngram_is_a_ratio_of_divergences
         assert float(row.fraction_unexplained) == pytest.approx(value / scale, rel=1e-3)
     assert not {"input_gradient_discrepancy", "cosine", "gradient_difference", "weight_distance"} & set(result)
     assert str(result.verdict.values) == "none of these"
-    with pytest.raises(ValueError, match="fitted: expected None for prompts of token ids"):
-        diagnostics.identify(model, rivals, task, key=KEY, prompts=12, fitting=10, fitted={"bigram": ["tables"]})
+    rivals["bigram"] = diagnostics.Fitted(rivals["bigram"], ["tables"])
+    with pytest.raises(
+        ValueError, match=r"rivals: expected no Fitted candidate for prompts of token ids, got \['bigram"
+    ):
+        diagnostics.identify(model, rivals, task, key=KEY, prompts=diagnostics.PromptSplit(12, fitting=10))
 
 
 def rows_under(task, key, count):
@@ -266,7 +271,7 @@ def test_an_ngram_is_identified_among_others(repeated):
     near = 0.97 * bigram + 0.03 / VOCABULARY
     rivals = {"unigram": (unigram,), "bigram": (unigram, bigram), "another": laws(2)}
     rivals = {name: NGram.from_laws(tables) for name, tables in rivals.items()}
-    options = {"key": KEY, "prompts": 60, "fitting": 60, "positions": "every"}
+    options = {"key": KEY, "prompts": diagnostics.PromptSplit(60, fitting=60), "positions": "every"}
     result = diagnostics.identify(NGram.from_laws((unigram, near)), rivals, repeated, **options)
     assert str(result.verdict.values) == "bigram"
     assert float(result.mutual.sel(candidate="bigram", other_candidate="another")) > 0.5

@@ -17,6 +17,8 @@ from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractModel, AbstractPredictor, Trace
 from icllab.diagnostics import (
+    Fitted,
+    PromptSplit,
     VerdictRule,
     divergences,
     gradient_shares,
@@ -85,10 +87,8 @@ def of_sequences(task, **options):
 
 
 def identified(subject):
-    fit_result = {"one step": ["rate"]}
-    rule = VerdictRule(resamples=20)
-    candidates = {"one step": descent(), "ridge": Ridge(1.0)}
-    options = {"fitted": fit_result, "prompts": 20, "fitting": 20, "block": 20, "rule": rule}
+    candidates = {"one step": Fitted(descent(), ["rate"]), "ridge": Ridge(1.0)}
+    options = {"prompts": PromptSplit(20, fitting=20), "rule": VerdictRule(resamples=20)}
     return identify(subject, candidates, regression(), key=KEY, **options)
 
 
@@ -266,7 +266,7 @@ def test_a_difference_from_a_predictor_is_that_from_its_name():
         ({}, "it: expected at least one, by name, got {}"),
         (
             Ensemble(jax.vmap(Ridge)(jnp.ones(1)), {"seed": np.zeros(1), "step": np.zeros(1)}),
-            "ensemble: expected swept names other than those of its axes, got 'step'",
+            "ensemble: expected swept names other than member and step, got 'step'",
         ),
     ],
 )

@@ -111,12 +111,13 @@ def test_numpy_stands_beside_what_is_measured():
     np.testing.assert_allclose(by_numpy.difference, by_jax.difference, rtol=1e-4, atol=1e-5)
     assert by_numpy.attrs["against"] == "with_numpy"
     candidates = {"numpy": with_numpy, "jax": with_jax}
-    result = diagnostics.identify(ridge, candidates, TASK, fitting=10, **small).prediction_discrepancy
+    split = diagnostics.PromptSplit(10, fitting=10)
+    result = diagnostics.identify(ridge, candidates, TASK, key=KEY, prompts=split).prediction_discrepancy
     np.testing.assert_allclose(result.sel(candidate="numpy"), result.sel(candidate="jax"), rtol=1e-4)
     with pytest.raises(
-        InputError, match=r"fitted\['numpy'\]: expected a candidate that can be traced, got 'with_numpy'"
+        InputError, match=r"rivals\['numpy'\]: expected a candidate that can be traced, got 'with_numpy'"
     ):
-        diagnostics.identify(ridge, candidates, TASK, fitted={"numpy": ["a"]}, fitting=10, **small)
+        diagnostics.identify(ridge, {"numpy": diagnostics.Fitted(with_numpy, ["a"])}, TASK, key=KEY, prompts=split)
 
 
 def test_what_says_that_it_is_on_the_host_may_answer_a_list():
@@ -300,5 +301,7 @@ def test_training_and_ensembles_are_of_single_prompts():
         icl.fit(line, TASK, steps=1, key=KEY)
     with pytest.raises(InputError, match="predictors: expected members that answer one prompt at a time, got 'Line'"):
         diagnostics.per_length(alone(line), TASK, key=KEY, prompts=4)
-    gradient = diagnostics.identify(line, {"one": Line(jnp.full((), 2.0))}, TASK, key=KEY, prompts=10, fitting=10)
+    gradient = diagnostics.identify(
+        line, {"one": Line(jnp.full((), 2.0))}, TASK, key=KEY, prompts=diagnostics.PromptSplit(10, fitting=10)
+    )
     np.testing.assert_allclose(gradient.cosine, 1.0, rtol=1e-5)

@@ -35,8 +35,9 @@ def scored(predictors=RIDGE, task=TASK, key=KEY, **how):
     return diagnostics.icl_scores(predictors, task, key=key, **{"prompts": 4} | how)
 
 
-def identified(**how):
-    return diagnostics.identify(RIDGE, {"ridge": RIDGE}, TASK, key=KEY, **{"prompts": 16, "fitting": 16} | how)
+def identified(network=RIDGE, rivals=None):
+    split = diagnostics.PromptSplit(16, fitting=16)
+    return diagnostics.identify(network, rivals or {"ridge": RIDGE}, TASK, key=KEY, prompts=split)
 
 
 def regression(inputs=1.0, weights=1.0):
@@ -69,9 +70,7 @@ MISTAKES = {
     "a rule among rules is none": lambda: icl.training.Until(5, 0.1),
     "descending steps": lambda: diagnostics.transitions(FALLING),
     "descending steps of breaks": lambda: diagnostics.change_points(FALLING),
-    "a network that answers NaN": lambda: diagnostics.identify(
-        jax.tree.map(lambda leaf: leaf * np.nan, ATTENTION), {"ridge": RIDGE}, TASK, key=KEY, prompts=16, fitting=16
-    ),
+    "a network that answers NaN": lambda: identified(jax.tree.map(lambda leaf: leaf * np.nan, ATTENTION)),
     "a seed for a key": lambda: measured(key=0),
     "a list of predictors": lambda: measured([RIDGE]),
     "text for prompts": lambda: measured(prompts="8"),
@@ -119,9 +118,8 @@ MISTAKES = {
     "text for a size of the query": lambda: scored(size="1"),
     "too many prompts": lambda: measured(prompts=10**12),
     "text for counts": lambda: measured(counts="abc"),
-    "a list of fitted candidates": lambda: identified(fitted=["ridge"]),
-    "a number for the task of the fits": lambda: identified(fit_on=3),
-    "no block of identify": lambda: identified(block=0),
+    "text for fitted attributes": lambda: identified(rivals={"ridge": diagnostics.Fitted(RIDGE, "ridge")}),
+    "a number for the task of the fits": lambda: diagnostics.PromptSplit(fit_on=3),
     "a diagnostic that is traced": lambda: jax.jit(lambda key: measured(key=key).loss.values)(KEY),
     "a rule for what is trained": lambda: trained(trainable=lambda model: False),
     "nothing is trained": lambda: trained(trainable=lambda model: None),

@@ -119,9 +119,10 @@ def test_one_prompt_and_a_stack_have_the_same_answers(batched):
 
 def test_every_diagnostic_of_answers_takes_it():
     predictor, small = FromTorch(Module()), {"key": KEY, "prompts": 10}
+    split = diagnostics.PromptSplit(10, fitting=10)
     for measure in (
         lambda mine: diagnostics.icl_scores({"mine": mine}, TASK, **small),
-        lambda mine: diagnostics.identify(mean_by_a_matrix, {"mine": mine}, TASK, fitting=10, **small),
+        lambda mine: diagnostics.identify(mean_by_a_matrix, {"mine": mine}, TASK, key=KEY, prompts=split),
         lambda mine: diagnostics.per_length({"mine": Standardised(mine)}, TASK, **small),
         lambda mine: diagnostics.per_length(mine, TASK, against=mean_by_a_matrix, **small),
     ):

@@ -10,6 +10,7 @@ import xarray as xr
 from judging import judged
 
 from iclbook.claims.descent.which_algorithm import claim, measure
+from icllab.diagnostics import Fitted
 from icllab.tasks import LinearRegression
 
 LAYERS = [1, 2, 4]
@@ -122,9 +123,12 @@ def test_the_controls_measure_what_they_say(getkey, monkeypatch):
     """
     calls, identify = [], measure.identify
 
-    def watching(network, candidates, task, *, fitted, key, **how):
-        calls.append((float(candidates["1 step"].rate), float(task.inputs.covariance), dict(fitted), key))
-        return identify(network, candidates, task, fitted=fitted, key=key, **how)
+    def watching(network, candidates, task, *, key, **how):
+        step, fitted = candidates["1 step"], {}
+        if isinstance(step, Fitted):
+            step, fitted = step.predictor, {"1 step": step.attributes}
+        calls.append((float(step.rate), float(task.inputs.covariance), fitted, key))
+        return identify(network, candidates, task, key=key, **how)
 
     monkeypatch.setattr(measure, "identify", watching)
     fixed = claim.claim.fixed | {"prompts": 200, "fitting": 60}

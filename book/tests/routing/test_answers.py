@@ -10,7 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from iclbook.claims.routing import _answers, _transformers
-from icllab.diagnostics import fisher_spectrum
+from icllab.diagnostics import SpectrumSolver, fisher_spectrum
 from icllab.tasks import StringPrograms
 
 KEY = jax.random.key(2)
@@ -39,7 +39,7 @@ def test_they_are_those_of_the_gauss_newton_matrix_of_the_answers_loss(case):
 
     # Answers of strings of two symbols are asked for by the sign and by the first of them.
     np.testing.assert_array_equal(np.asarray(asked.tokens)[:, 3], task.vocabulary - 1)
-    how = {"outputs": outputs, "data": asked.tokens, "key": KEY, "dense": weights.size}
+    how = {"outputs": outputs, "data": asked.tokens, "key": KEY, "solver": SpectrumSolver(dense=weights.size)}
     wanted = fisher_spectrum(loss, weights, **how)["eigenvalue"].values
     assert len(found) == COUNT * 2 * task.vocabulary
     several = min(len(wanted), 5)

@@ -90,8 +90,8 @@ def test_ranks_are_of_the_network_before_and_after_training(monkeypatch):
         return trained(task, *args, **how)
 
     def counted(model, task, context, **how):
-        queries.append(np.asarray(how["queries"].tokens).tolist())
-        asked.append((model, np.asarray(context.tokens).tolist(), how["query_length"]))
+        queries.append(np.asarray(how["queries"].prompts.tokens).tolist())
+        asked.append((model, np.asarray(context.tokens).tolist(), how["queries"].length))
         return rank_of(SHARED[:2])
 
     monkeypatch.setattr(measure, "context_rank", counted)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from icllab.core.domains import Domain
-from icllab.core.errors import require_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +293,3 @@ QUANTITIES = _table(
     Quantity("phase_free_energy", "F_n(W_a)", "free energy of a phase", "nats"),
     Quantity("phase_free_energy_theory", "F_n(W_a)", "free energy of a phase, integral", "nats"),
 )
-
-
-def require_axes(names: Iterable[str]) -> None:
-    """Raise unless all names are in the table of axes."""
-    for name in names:
-        require_known("axis", name, AXES)

@@ -17,6 +17,16 @@ class ArgumentError(InputError, TypeError):
     """A call has an argument that the function does not take, or lacks a required one."""
 
 
+def moved(**spellings: str) -> Callable[[Any], Any]:
+    """Decorate a function that lost arguments in this version: the name of each -> its new spelling, for the error."""
+
+    def decorate(function: Any) -> Any:
+        function.moved_arguments = spellings
+        return function
+
+    return decorate
+
+
 def checked(value: Any) -> Any:
     """Wrap a function so that its calls are checked; wrap a class's constructor and public methods in place."""
     if isinstance(value, types.FunctionType):
@@ -92,6 +102,9 @@ def _argument_error(
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)][bound:]
     free = [name for name in named if name not in {*kwargs, *positional[: len(args)]}]
+    for name, spelling in getattr(function, "moved_arguments", {}).items():
+        if name in kwargs:
+            return ArgumentError(f"{title}: {name}= is {'' if spelling.startswith('gone') else 'now '}{spelling}")
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         for name in kwargs:
             if name not in named:

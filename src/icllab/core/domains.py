@@ -73,8 +73,7 @@ class Domain:
 
     def require(self, name: str, value: Any, hint: str = "") -> None:
         """Raise unless ``value`` is a number of the domain; True, "3" and arrays are not, and 3.0 is not an integer."""
-        kind = Integral if self.kind is int else Real
-        if isinstance(value, bool) or not isinstance(value, kind) or not self.holds(_as_float(value)):
+        if not self.holds(_as_float(value)) or (self.kind is int and not isinstance(value, Integral)):
             raise self.refusal(name, value, hint)
 
     def require_scalar(self, name: str, value: Any) -> None:

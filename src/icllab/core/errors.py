@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,8 @@ def install_command(extra: str) -> str:
 
 def require_integer(name: str, value: Any, *, least: int = 1) -> None:
     """Raise unless ``value`` is an int >= ``least``; 2.0, True and "3" are not."""
-    from icllab.core.domains import Domain
-
-    Domain(int, least=least).require(name, value)
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= sys.float_info.max:
+        raise expected(name, f"an integer of at least {least}", value)
 
 
 def require_instance(name: str, value: Any, kind: type, requirement: str) -> None:

@@ -68,17 +68,55 @@ def conjugate_gradient(
         finite) ends the iteration. Residuals of conjugate gradients may grow, and on a singular system without
         a solution they end up far above where they began: one that did not converge has the best iterate.
     """
-    recompute = operator if exact is None else exact
-    tolerance = jnp.asarray(tolerance, right.dtype)
-    iterations = jnp.asarray(iterations, jnp.int32)
-    size = jnp.sqrt(jnp.vdot(right, right))
-    scale = jnp.where(size == 0, jnp.ones_like(size), size)
+    system = _System(operator, preconditioner, operator if exact is None else exact, right, tolerance, iterations)
+    end = jax.lax.while_loop(lambda state: state.going & (state.steps < system.iterations), system.step, system.start())
+    converged = end.exact_residual <= system.tolerance
+    value, residual = jax.lax.cond(
+        converged, lambda: (end.value, end.exact_residual), lambda: system.better_of_best_and_start(end.best)
+    )
+    return IterativeSolution(value, end.steps, residual, residual <= system.tolerance)
 
-    def step(state: _State) -> _State:
-        z = preconditioner(state.residual)
+
+class _System:
+    """A linear system, and one step towards its solution."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        preconditioner: Operator,
+        recompute: Operator,
+        right: Array,
+        tolerance: float | Array,
+        iterations: int | Array,
+    ) -> None:
+        self.operator, self.preconditioner, self.recompute, self.right = operator, preconditioner, recompute, right
+        self.tolerance = jnp.asarray(tolerance, right.dtype)
+        self.iterations = jnp.asarray(iterations, jnp.int32)
+        self.size = jnp.sqrt(jnp.vdot(right, right))
+        self.scale = jnp.where(self.size == 0, jnp.ones_like(self.size), self.size)
+
+    def start(self) -> _State:
+        """The state at zero."""
+        zeros = jnp.zeros_like(self.right)
+        relative = self.size / self.scale
+        return _State(
+            value=zeros,
+            residual=self.right,
+            direction=zeros,
+            product=jnp.full_like(self.size, jnp.inf),
+            exact_residual=relative,
+            best=zeros,
+            least=relative,
+            steps=jnp.zeros((), jnp.int32),
+            going=relative > self.tolerance,
+        )
+
+    def step(self, state: _State) -> _State:
+        """The state after one more step."""
+        z = self.preconditioner(state.residual)
         product = jnp.vdot(state.residual, z)
         direction = z + product / state.product * state.direction
-        image = operator(direction)
+        image = self.operator(direction)
         curvature = jnp.vdot(direction, image)
         length = product / curvature
         sound = (curvature > 0) & jnp.isfinite(length)
@@ -86,12 +124,12 @@ def conjugate_gradient(
         # What is not sound may hold NaNs, which a length of zero would let through.
         value = jnp.where(sound, state.value + length * direction, state.value)
         residual = state.residual - length * image
-        relative = jnp.sqrt(jnp.vdot(residual, residual)) / scale
+        relative = self.relative(residual)
         steps = state.steps + 1
-        check = ~(relative > tolerance) | ~sound | (steps >= iterations)
-        residual = jax.lax.cond(check, lambda: right - recompute(value), lambda: residual)
-        exact_residual = jnp.where(check, jnp.sqrt(jnp.vdot(residual, residual)) / scale, state.exact_residual)
-        progress = (exact_residual > tolerance) & (exact_residual <= state.exact_residual / 2) & sound
+        check = ~(relative > self.tolerance) | ~sound | (steps >= self.iterations)
+        residual = jax.lax.cond(check, lambda: self.right - self.recompute(value), lambda: residual)
+        exact_residual = jnp.where(check, self.relative(residual), state.exact_residual)
+        progress = (exact_residual > self.tolerance) & (exact_residual <= state.exact_residual / 2) & sound
         now = jnp.where(check, exact_residual, relative)
         better = sound & (now < state.least)
         return _State(
@@ -106,25 +144,12 @@ def conjugate_gradient(
             going=~check | progress,
         )
 
-    start = _State(
-        value=jnp.zeros_like(right),
-        residual=right,
-        direction=jnp.zeros_like(right),
-        product=jnp.full_like(size, jnp.inf),
-        exact_residual=size / scale,
-        best=jnp.zeros_like(right),
-        least=size / scale,
-        steps=jnp.zeros((), jnp.int32),
-        going=size / scale > tolerance,
-    )
-    end = jax.lax.while_loop(lambda state: state.going & (state.steps < iterations), step, start)
-    converged = end.exact_residual <= tolerance
+    def relative(self, residual: Array) -> Array:
+        """Norm of a residual over that of the right side."""
+        return jnp.sqrt(jnp.vdot(residual, residual)) / self.scale
 
-    def best() -> tuple[Array, Array]:
-        left = right - recompute(end.best)
-        relative = jnp.sqrt(jnp.vdot(left, left)) / scale
-        better = relative < size / scale  # the recursion may have been mistaken; then the start is better
-        return jnp.where(better, end.best, jnp.zeros_like(right)), jnp.where(better, relative, size / scale)
-
-    value, residual = jax.lax.cond(converged, lambda: (end.value, end.exact_residual), best)
-    return IterativeSolution(value, end.steps, residual, residual <= tolerance)
+    def better_of_best_and_start(self, best: Array) -> tuple[Array, Array]:
+        """The best iterate and its residual; the start if the recursion was mistaken about that iterate."""
+        relative, first = self.relative(self.right - self.recompute(best)), self.size / self.scale
+        better = relative < first
+        return jnp.where(better, best, jnp.zeros_like(self.right)), jnp.where(better, relative, first)

@@ -1,4 +1,4 @@
-"""Questions put to any predictor: measurements that know a task and a predictor, and nothing else."""
+"""Measurements of any predictor on any task."""
 
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,22 @@ if TYPE_CHECKING:
     from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
     from icllab.diagnostics.contexts.laws import context_law
     from icllab.diagnostics.contexts.lens import logit_lens
+    from icllab.diagnostics.contexts.map_tests import MapTests
     from icllab.diagnostics.contexts.maps import ContextMap, context_map
+    from icllab.diagnostics.contexts.queries import QuerySource
     from icllab.diagnostics.contexts.ranks import ContextRank, context_rank
     from icllab.diagnostics.contexts.solvers import MapSolver
-    from icllab.diagnostics.curvature.spectra import effective_dimension, fisher_spectrum, hessian_spectrum
-    from icllab.diagnostics.curves.breakpoints import change_points
+    from icllab.diagnostics.curvature.spectra import (
+        SpectrumSolver,
+        effective_dimension,
+        fisher_spectrum,
+        hessian_spectrum,
+    )
+    from icllab.diagnostics.curves.breakpoints import BreakRule, change_points
     from icllab.diagnostics.curves.survival import delay, kaplan_meier
     from icllab.diagnostics.curves.transition_times import transitions
-    from icllab.diagnostics.identification.comparison import identify
+    from icllab.diagnostics.identification.candidates import Fitted
+    from icllab.diagnostics.identification.comparison import PromptSplit, identify
     from icllab.diagnostics.identification.layer_probe import probe_layers
     from icllab.diagnostics.identification.verdicts import VerdictRule
     from icllab.diagnostics.identification.weights import interpolate, weight_distance

@@ -1,4 +1,4 @@
-r"""Whether a prediction depends on its own target or on later entries, and whether it is one prediction at all.
+r"""Test that a prediction is deterministic and depends neither on its own target nor on later entries.
 
 The entries that a prediction at position i must not see are exchanged for those of another prompt:
 
@@ -36,7 +36,7 @@ _BATCHING = 2.0**-10  # relative difference of batched answers from single ones 
 
 
 class Examination(NamedTuple):
-    """What a predictor does on exchanged prompts."""
+    """Result of a test on prompts with exchanged entries."""
 
     repeats: bool  # whether equal prompts have equal answers
     positions: list[int]  # at which a prediction depends on what it must not see
@@ -111,7 +111,7 @@ class _Exchange(NamedTuple):
         return _answers(self.predictor, _exchanged(self.prompt, self.replacement, self.positions))
 
     def dependence(self, answers: np.ndarray, resolution: float, is_past: np.ndarray) -> np.ndarray:
-        """Whether the answer at a position depends on an exchange, [exchange, position], given the answers."""
+        """Mask [exchange, position] of answers that depend on the exchange."""
         changes = _differences(answers[:1], answers[2:-1])
         with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
             wide_answers, traits = self._answers_in_float64()
@@ -125,7 +125,7 @@ class _Exchange(NamedTuple):
         return remains & self.repetition(answers, resolution, is_past)
 
     def repetition(self, answers: np.ndarray, resolution: float, is_past: np.ndarray) -> np.ndarray:
-        """Whether the changes of answers stay as they are when all numbers are nudged."""
+        """Mask [exchange, position] of changes that persist when all numbers are nudged."""
         changes, size = _differences(answers[:1], answers[2:-1]), min(_UNITS * resolution, _COARSEST)
         if not any(map(_is_real, jax.tree.leaves((self.predictor, self.prompt)))):
             return np.ones(is_past.shape, bool)
@@ -165,7 +165,7 @@ class _Exchange(NamedTuple):
 
 
 class _Traits(NamedTuple):
-    """What the program of a predictor says."""
+    """Facts that the program of a predictor states."""
 
     resolution: float  # relative spacing of its coarsest numbers
     repeats: bool  # whether two programs have equal constants
@@ -257,7 +257,7 @@ def _resolution(answers: np.ndarray) -> float:
 
 
 def _differences(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """``right - left``, 0 for equal values (NaN too), infinite where one of them is no number."""
+    """``right - left``; 0 for equal values (also two NaNs), infinite if one value is NaN."""
     left, right = np.broadcast_arrays(np.asarray(left, np.float64), np.asarray(right, np.float64))
     is_equal = (left == right) | (np.isnan(left) & np.isnan(right))
     with np.errstate(invalid="ignore"):
@@ -271,7 +271,7 @@ def _largest(values: np.ndarray) -> np.ndarray:
 
 
 def _exceeding(left: np.ndarray, right: np.ndarray, floor: float) -> np.ndarray:
-    """Whether answers [prompt, position] differ by more than ``floor``, relative to those that differ."""
+    """Mask [prompt, position] of answers that differ by more than ``floor``, relative to the values that differ."""
     pairs = zip(*np.broadcast_arrays(left[:, None], right[:, None]), strict=True)  # one at a time: they may be large
     return np.concatenate([_pair_exceeding(a, b, floor) for a, b in pairs])
 

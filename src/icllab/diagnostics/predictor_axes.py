@@ -42,7 +42,7 @@ class PredictorAxes:
     def from_predictors(
         cls, predictors: Any, name: str = "predictors", *, task: Any = None, key: Any = None
     ) -> "PredictorAxes":
-        """Axes of predictors of any kind; ``name`` is that of the argument, for the error.
+        """Axes of predictors of any kind; errors refer to the argument by ``name``.
 
         With a ``task`` the user's own predictors are validated on one of its prompts: a predictor that JAX cannot trace
         is called on the host, and a predictor that sees its target or later entries, or is random, causes a warning.
@@ -100,7 +100,7 @@ class PredictorAxes:
         return self.loaders[names.index(name)]()
 
     def measure(self, measure: Measure) -> dict[str, np.ndarray]:
-        """Measure all predictors: name -> array whose first axes are those of the predictors.
+        """Measure all predictors: name -> array whose first axes are the axes of the predictors.
 
         ``measure`` maps an ensemble to arrays by name, each with a leading axis of members.
 
@@ -167,17 +167,17 @@ def _measure_ensemble(measure: Measure, members: Ensemble) -> Mapping[str, np.nd
 def _member_coords(coordinates: Mapping[str, np.ndarray]) -> dict[str, Any]:
     for name in ("member", "step"):
         if name in coordinates:
-            raise expected("ensemble", "swept names other than those of its axes", name)
+            raise expected("ensemble", "swept names other than member and step", name)
     coords: dict[str, Any] = {"member": np.arange(len(coordinates["seed"]))}
     return coords | {name: ("member", values) for name, values in coordinates.items()}
 
 
 def _is_predictor(value: Any) -> bool:
-    """Whether a value is a function of a prompt; a class is called with other arguments."""
+    """True for a function of a prompt; False for a class, whose arguments are others."""
     return callable(value) and not isinstance(value, type)
 
 
 def _several(labels: Sequence[str]) -> str:
-    """Who a sentence is about: at most three labels, and how many more; nothing for a single predictor."""
+    """Subject of a sentence: at most three labels and the number of others; empty for a single predictor."""
     more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
     return f"{'; '.join(labels[:3])}{more}: " if labels[0] else ""

@@ -29,7 +29,7 @@ _LIBRARIES = ("", "builtins", "equinox", "functools", "icllab", "jax", "jaxlib",
 
 
 class OnHost:
-    """A function of NumPy, PyTorch or another library, called on the host; it has no gradient."""
+    """A function of NumPy, PyTorch or another library, called on the host and without a gradient."""
 
     traceable: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
@@ -124,7 +124,7 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
 
 
 class Unstacked(AbstractPredictor):
-    """A traceable predictor that takes stacked prompts, as one that takes a single prompt."""
+    """A traceable predictor of stacked prompts, wrapped so that it takes a single prompt."""
 
     predictor: Predictor
 
@@ -154,7 +154,7 @@ def _validate(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray, 
 
 
 def _examine(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray) -> tuple[Any, Examination]:
-    """The predictor in a form that can be called, and what it does."""
+    """Return the predictor in a form that can be called, and its examination."""
     variants = [predictor] if declared(predictor, "traceable") else []
     for variant in (*variants, predictor if isinstance(predictor, OnHost) else OnHost(predictor)):
         try:
@@ -181,7 +181,7 @@ def _member(predictors: Run | Ensemble | Trajectory) -> Any:
 
 
 def _holds_user_code(value: Any) -> bool:
-    """Whether a value is a callable of the user's, or holds one."""
+    """True if a value is a callable of the user's or contains one."""
     if isinstance(value, type):
         return False
     if callable(value) and _home(value).partition(".")[0] not in _LIBRARIES:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from icllab.figures.curves import Panel, panels
+    from icllab.figures.curves import panels
     from icllab.figures.output import Drawing, pdf_bytes, png_bytes, save
+    from icllab.figures.panel import Panel
 
 __all__ = ["Panel", "panels"]
 __getattr__, __dir__ = attach(__name__)

@@ -1,8 +1,8 @@
 """Closed forms as lines, and simulations as points with standard errors, against one axis."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -10,78 +10,13 @@ import xarray as xr
 from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
 from icllab.figures import layout, legends, style
-from icllab.figures.labels import named, shown, told_apart, valued
+from icllab.figures.labels import named, shown, told_apart
+from icllab.figures.panel import Curve, Limits, Panel, Scale
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn: claims import this module to be judged
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis as Ruler
     from matplotlib.figure import Figure
-
-Scale: TypeAlias = Literal["linear", "log"]
-Limits: TypeAlias = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One of several panels. They share their horizontal axis unless a panel has its own.
-
-    Attributes:
-        y: The variable drawn as points; None where there is only a line.
-        line: The variable drawn as a line, which breaks where it is not finite; None where there are only points.
-        yscale: ``"linear"`` or ``"log"``.
-        ylim: Lower and upper end; points beyond are marked at the frame, not dropped. None: those of the data.
-        at: Axis -> value: where on axes that the panel does not draw. It is written above the panel.
-        x: The dimension along its own horizontal axis, which may be one of names; None: that of all panels.
-        hue: The dimension that it tells apart itself, in a legend of its own; None: that of all panels.
-        xscale: ``"linear"`` or ``"log"``, of its own horizontal axis; None: that of all panels.
-        hollow: A variable that is 0 for what can be relied upon; points are hollow where any part of them has more.
-            None: no point is.
-    """
-
-    y: str | None
-    line: str | None = None
-    yscale: Scale = "linear"
-    ylim: Limits | None = None
-    at: Mapping[str, float | str] = field(default_factory=dict)
-    x: str | None = None
-    hue: str | None = None
-    xscale: Scale | None = None
-    hollow: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.y is None and self.line is None:
-            raise expected("panel", "a variable y, a line, or both", None)
-
-    @property
-    def shown(self) -> str:
-        """The variable that names the vertical axis."""
-        return self.y or self.line or ""
-
-    def corner(self, dataset: xr.Dataset) -> str:
-        """Text in the corner of the panel: the values of the selected coordinates."""
-        return ", ".join(valued(dataset, name, value) for name, value in self.at.items())
-
-    def of(self, dataset: xr.Dataset) -> xr.Dataset:
-        """The part of the dataset that the panel shows."""
-        for name, value in self.at.items():
-            require_known("dimension", name, map(str, dataset.dims))
-            if value not in dataset[name].values:
-                raise expected(name, f"one of {dataset[name].values.tolist()}", value)
-        return dataset.sel(dict(self.at))
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Points with means and errors, or a line without errors, in one colour; repetitions are not named."""
-
-    name: str
-    colour: Any
-    marker: str
-    dashes: Any
-    x: np.ndarray
-    y: np.ndarray
-    error: np.ndarray
-    hollow: np.ndarray
 
 
 def curves(
@@ -195,22 +130,37 @@ def panels(
                 axes.set_xlabel(named(dataset, str(row.x)).label)
                 axes.tick_params(axis="x", labelbottom=True)
         layout.letter(grid)
-        names = [legends.marks(curves, theory, line_name) for curves, theory in zip(points, lines, strict=True)]
-        hues = {row.hue for row, curves in zip(rows, zip(points, lines, strict=True), strict=True) if _named(*curves)}
-        together = legends.merged(names) if len(hues) <= 1 else None
-        bar = _many(dataset, next(iter(hues), None)) if together is not None else []
-        if together is not None and bar:
-            labels = {told_apart(dataset, str(rows[0].hue), i) for i in range(len(bar))}
-            together = {name: mark for name, mark in together.items() if name not in labels}
-            legends.draw_bar(figure, grid, bar, named(dataset, str(rows[0].hue)).label)
-        if together is None:
-            for axes, marks in zip(grid, names, strict=True):
-                legends.draw_inside(axes, marks)
+        together = _draw_legends(figure, grid, dataset, rows, points, lines, line_name)
         look = style.look()
         legends.draw_above(figure, together or {}, title if not look.letters or (title or "").startswith("$") else None)
         if look.place is None:
             layout.fit(figure)
     return figure
+
+
+def _draw_legends(
+    figure: "Figure",
+    grid: Sequence["Axes"],
+    dataset: xr.Dataset,
+    rows: Sequence[Panel],
+    points: Sequence[list[Curve]],
+    lines: Sequence[list[Curve]],
+    line_name: str,
+) -> legends.Marks | None:
+    """Draw a colour bar, or a legend in each panel if they disagree; return the marks of the legend above them."""
+    names = [legends.marks(curves, theory, line_name) for curves, theory in zip(points, lines, strict=True)]
+    hues = {row.hue for row, curves in zip(rows, zip(points, lines, strict=True), strict=True) if _named(*curves)}
+    together = legends.merged(names) if len(hues) <= 1 else None
+    if together is None:
+        for axes, marks in zip(grid, names, strict=True):
+            legends.draw_inside(axes, marks)
+        return None
+    bar = _many(dataset, next(iter(hues), None))
+    if bar:
+        labels = {told_apart(dataset, str(rows[0].hue), i) for i in range(len(bar))}
+        together = {name: mark for name, mark in together.items() if name not in labels}
+        legends.draw_bar(figure, grid, bar, named(dataset, str(rows[0].hue)).label)
+    return together
 
 
 def _variable(dataset: xr.Dataset, name: str, dims: Sequence[str | None]) -> xr.DataArray:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from icllab.figures import style
+from icllab.figures.panel import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
-
-    from icllab.figures.curves import Curve
 
 Marks: TypeAlias = dict[str, dict[str, Any]]
 """Name -> colour, marker and line style."""
@@ -24,7 +23,7 @@ _TICKS = 6
 _LINE = 0.16  # height of a line of a legend, in inches on a screen
 
 
-def marks(points: Sequence["Curve"], lines: Sequence["Curve"], line_name: str) -> Marks:
+def marks(points: Sequence[Curve], lines: Sequence[Curve], line_name: str) -> Marks:
     """The names to explain in a panel's legend: its points, and its lines unless they belong to points."""
     named: Marks = {c.name: {"color": c.colour, "marker": c.marker, "linestyle": "none"} for c in points if c.name}
     if len(lines) == 1 or named or not any(line.name for line in lines):

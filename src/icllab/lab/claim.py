@@ -239,7 +239,7 @@ class Claim:
                     raise expected(name, "one value, since it is fixed in this claim", list(values))
                 # Of the claim's own type: 16 in the place of 4.0 is 16.0, whose negative powers are no error.
                 changes[name] = type(self.fixed[name])(like(name, self.fixed[name], values[0]))
-        return dataclasses.replace(self, fixed={**self.fixed, **changes})
+        return dataclasses.replace(self, fixed={**self.fixed, **changes}) if changes else self
 
     def under(self, control: str | None) -> "Claim":
         """The claim under one of its negative controls."""

@@ -97,7 +97,8 @@ class Request:
     def claim(self) -> Claim:
         """The claim, with the fixed values, the control and the precision of the request."""
         claim = registry.load(self.name, self.claims)
-        claim = dataclasses.replace(claim, precision=self.placement.precision or claim.precision)
+        precision = self.placement.precision or claim.precision
+        claim = claim if precision == claim.precision else dataclasses.replace(claim, precision=precision)
         return claim.at(self.size).with_fixed(self.axes).under(self.control)
 
     @property

@@ -51,86 +51,101 @@ def hooked_transformer(config: Any, weights: Weights) -> Transformer:
     if positions not in ("standard", "rotary"):
         raise unsaid("positional_embedding_type", positions, "standard, rotary")
     if config.original_architecture in ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM"):
-        raise unsaid(
-            "original_architecture", config.original_architecture, "an architecture without norms of queries and keys"
-        )
-    count, heads, width, dim = config.n_layers, config.n_heads, config.d_model, config.d_head
-    rows = config.d_vocab
-    table = weights.take("embed.W_E", rows, width)
-    shared = heads if config.n_key_value_heads is None else config.n_key_value_heads
-    kinds = config.attn_types if config.use_local_attn else ["global"] * count
-    widths = windows("attn_types", kinds, config.window_size, count)
-    inner = None if config.attn_only else config.d_mlp or 4 * width
-    divisor = (dim**0.5 if config.attn_scale == -1 else config.attn_scale) if config.use_attn_scale else 1.0
-    for name, value in (("attn_scale", divisor), ("rotary_base", config.rotary_base)):
-        POSITIVE.require(name, value)
+        raise unsaid("original_architecture", config.original_architecture, "an architecture without norms of queries and keys")
     for name in ("d_mlp", "n_key_value_heads", "rotary_dim"):
         if getattr(config, name) is not None:
             require_integer(name, getattr(config, name))
+    layers, rows, width = config.n_layers, config.d_vocab, config.d_model
+    if config.d_vocab_out not in (-1, rows):
+        raise unsaid("d_vocab_out", config.d_vocab_out, f"the vocabulary, {rows}")
+    table = weights.take("embed.W_E", rows, width)
+    blocks = _Blocks(config, weights, table.dtype)
+    return assembled(
+        Tokens(rows),
+        [blocks.options(i) for i in range(layers)],
+        map(blocks.weights_of, range(layers)),
+        Affine(table),
+        None if positions == "rotary" else weights.take("pos_embed.W_pos", config.n_ctx, width),
+        None if kind is None else blocks.norm("ln_final"),
+        Affine(weights.take("unembed.W_U", width, rows), weights.take("unembed.b_U", rows)),
+    )
 
-    def options(i: int) -> BlockOptions:
-        base = config.rotary_base if widths[i] is None else config.rotary_base_local or config.rotary_base
+
+class _Blocks:
+    """Options and weights of the blocks of a HookedTransformer."""
+
+    def __init__(self, config: Any, weights: Weights, dtype: Any) -> None:
+        self.config, self.weights, self.dtype = config, weights, dtype
+        self.width, self.heads, self.dim = config.d_model, config.n_heads, config.d_head
+        self.shared = self.heads if config.n_key_value_heads is None else config.n_key_value_heads
+        kinds = config.attn_types if config.use_local_attn else ["global"] * config.n_layers
+        self.windows = windows("attn_types", kinds, config.window_size, config.n_layers)
+        self.inner = None if config.attn_only else config.d_mlp or 4 * self.width
+        scale = self.dim**0.5 if config.attn_scale == -1 else config.attn_scale
+        self.divisor = scale if config.use_attn_scale else 1.0
+        for name, value in (("attn_scale", self.divisor), ("rotary_base", config.rotary_base)):
+            POSITIVE.require(name, value)
+
+    def options(self, i: int) -> BlockOptions:
+        """Options of block i."""
+        config, window = self.config, self.windows[i]
+        base = config.rotary_base if window is None else config.rotary_base_local or config.rotary_base
         pairs = "adjacent" if config.rotary_adjacent_pairs else "halves"
+        rotary = config.positional_embedding_type == "rotary"
         return BlockOptions(
-            heads=heads,
-            mlp=None if inner is None else (inner,),
-            norm="none" if kind is None else "pre",
-            norm_kind=_NORMS[kind],
+            heads=self.heads,
+            mlp=None if self.inner is None else (self.inner,),
+            norm="none" if config.normalization_type is None else "pre",
+            norm_kind=_NORMS[config.normalization_type],
             epsilon=config.eps,
-            nonlinearity="linear" if inner is None else activation(config, "act_fn"),
-            head_dim=dim,
-            kv_heads=shared,
-            scale=1 / (float(divisor) * (i + 1 if config.scale_attn_by_inverse_layer_idx else 1)),
+            nonlinearity="linear" if self.inner is None else activation(config, "act_fn"),
+            head_dim=self.dim,
+            kv_heads=self.shared,
+            scale=1 / (float(self.divisor) * (i + 1 if config.scale_attn_by_inverse_layer_idx else 1)),
             bias=True,
             parallel=config.parallel_attn_mlp,
-            gated=inner is not None and config.gated_mlp,
-            window=widths[i],
-            rotary=Rotary(base, config.rotary_dim, pairs) if positions == "rotary" else Rotary(),
+            gated=self.inner is not None and config.gated_mlp,
+            window=window,
+            rotary=Rotary(base, config.rotary_dim, pairs) if rotary else Rotary(),
         )
 
-    def norm(name: str) -> tuple[Any, ...]:
+    def norm(self, name: str) -> tuple[Any, ...]:
+        """Scale, and bias if there is one, of a norm: 1 and 0 where they are part of the next layer."""
+        kind = self.config.normalization_type
         parts = ("w",) if _NORMS[kind] == "rms" else ("w", "b")
         if kind in ("LN", "RMS"):
-            return tuple(weights.take(f"{name}.{part}", width) for part in parts)
-        return (np.ones(width, table.dtype), np.zeros(width, table.dtype))[: len(parts)]
+            return tuple(self.weights.take(f"{name}.{part}", self.width) for part in parts)
+        return (np.ones(self.width, self.dtype), np.zeros(self.width, self.dtype))[: len(parts)]
 
-    def block(i: int) -> BlockWeights:
-        prefix, mark = f"blocks.{i}.", "" if config.n_key_value_heads is None else "_"
+    def weights_of(self, i: int) -> BlockWeights:
+        """Weights of block i."""
+        at, mark = f"blocks.{i}.", "" if self.config.n_key_value_heads is None else "_"
+        take, width, heads, dim = self.weights.take, self.width, self.heads, self.dim
         q, k, v = (
             Affine(
-                np.moveaxis(weights.take(f"{prefix}attn.{mark}W_{part}", size, width, dim), 0, 1),
-                weights.take(f"{prefix}attn.{mark}b_{part}", size, dim),
+                np.moveaxis(take(f"{at}attn.{mark}W_{part}", size, width, dim), 0, 1),
+                take(f"{at}attn.{mark}b_{part}", size, dim),
             )
-            for part, size, mark in (("Q", heads, ""), ("K", shared, mark), ("V", shared, mark))
+            for part, size, mark in (("Q", heads, ""), ("K", self.shared, mark), ("V", self.shared, mark))
         )
-        output = Affine(weights.take(f"{prefix}attn.W_O", heads, dim, width), weights.take(f"{prefix}attn.b_O", width))
-        norms = () if kind is None else tuple(norm(f"{prefix}ln{j}") for j in (1, 2)[: 1 if inner is None else 2])
-        return BlockWeights(q, k, v, output, norms, () if inner is None else dense(f"{prefix}mlp.", inner))
+        output = Affine(take(f"{at}attn.W_O", heads, dim, width), take(f"{at}attn.b_O", width))
+        count = 0 if self.config.normalization_type is None else 1 if self.inner is None else 2
+        norms = tuple(self.norm(f"{at}ln{j}") for j in (1, 2)[:count])
+        return BlockWeights(q, k, v, output, norms, () if self.inner is None else self._dense(f"{at}mlp.", self.inner))
 
-    def dense(prefix: str, inner: int) -> tuple[Affine, ...]:
-        first = Affine(weights.take(f"{prefix}W_in", width, inner), weights.take(f"{prefix}b_in", inner))
-        last = Affine(weights.take(f"{prefix}W_out", inner, width), weights.take(f"{prefix}b_out", width))
-        if not config.gated_mlp:
+    def _dense(self, at: str, inner: int) -> tuple[Affine, ...]:
+        take, width = self.weights.take, self.width
+        first = Affine(take(f"{at}W_in", width, inner), take(f"{at}b_in", inner))
+        last = Affine(take(f"{at}W_out", inner, width), take(f"{at}b_out", width))
+        if not self.config.gated_mlp:
             return first, last
-        gate, zeros = weights.take(f"{prefix}W_gate", width, inner), np.zeros_like(first.bias)
+        gate, zeros = take(f"{at}W_gate", width, inner), np.zeros_like(first.bias)
         # The first bias is added to the product with the gate there, within the product here.
         return (
             Affine(gate, zeros),
             Affine(first.weight, zeros),
             Affine(last.weight, first.bias @ last.weight + last.bias),
         )
-
-    if config.d_vocab_out not in (-1, rows):
-        raise unsaid("d_vocab_out", config.d_vocab_out, f"the vocabulary, {rows}")
-    return assembled(
-        Tokens(rows),
-        [options(i) for i in range(count)],
-        map(block, range(count)),
-        Affine(table),
-        None if positions == "rotary" else weights.take("pos_embed.W_pos", config.n_ctx, width),
-        None if kind is None else norm("ln_final"),
-        Affine(weights.take("unembed.W_U", width, rows), weights.take("unembed.b_U", rows)),
-    )
 
 
 def native_model(config: Any, weights: Weights) -> Transformer:

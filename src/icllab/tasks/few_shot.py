@@ -60,6 +60,29 @@ class FewShotPrompt(TokenPrompt):
         return FewShotPrompt(plain.tokens, plain.mask, answer)
 
 
+def _classes(
+    pairs: Sequence[tuple[str, str]], words: list[str], shots: int, labels: str, balanced: bool
+) -> Int[np.ndarray, " pair"]:
+    """Number of each pair's answer in ``words``; raise if the pairs do not suffice for the shots."""
+    items = {pair[0] for pair in pairs}
+    if len(items) < len(pairs) or not all(len(pair) == 2 and all(pair) for pair in pairs):
+        raise expected("pairs", "pairs of an item and its answer, with different items", pairs[:3])
+    fewest = shots + (3 if labels == "shuffled" and shots == 1 else 1)
+    if len(pairs) < fewest:
+        raise expected("pairs", f"at least {fewest} pairs for {shots} shots", len(pairs))
+    classes = np.array([words.index(word) for _, word in pairs], np.int32)
+    if labels == "symbols" and not (balanced and shots):
+        hint = "give balanced=True and shots"
+        raise expected("labels", "examples of every answer if answers are symbols", labels, hint)
+    rarest = np.bincount(classes).min()
+    if balanced and (shots % len(words) or rarest <= shots // len(words)):
+        counts = f"{len(words)} answers, the rarest of {rarest} pairs"
+        hint = "give shots that are a multiple of the number of answers, or more pairs of each"
+        requirement = f"an equal number of each answer among {shots} examples, and one pair left for the query"
+        raise expected("balanced", requirement, counts, hint)
+    return classes
+
+
 class FewShot(AbstractTokens):
     """Different pairs of a table as examples, then the question of another pair, all drawn uniformly.
 
@@ -138,24 +161,7 @@ class FewShot(AbstractTokens):
         require_integer("shots", shots, least=0)
         require_known("labels", labels, LABELS)
         items, words = [pair[0] for pair in pairs], list(dict.fromkeys(pair[-1] for pair in pairs))
-        if len(set(items)) < len(items) or not all(len(pair) == 2 and all(pair) for pair in pairs):
-            raise expected("pairs", "pairs of an item and its answer, with different items", pairs[:3])
-        fewest = shots + (3 if labels == "shuffled" and shots == 1 else 1)
-        if len(pairs) < fewest:
-            raise expected("pairs", f"at least {fewest} pairs for {shots} shots", len(pairs))
-        classes = np.array([words.index(word) for _, word in pairs], np.int32)
-        if labels == "symbols" and not (balanced and shots):
-            hint = "give balanced=True and shots"
-            raise expected("labels", "examples of every answer if answers are symbols", labels, hint)
-        if balanced and (shots % len(words) or np.bincount(classes).min() <= shots // len(words)):
-            counts = f"{len(words)} answers, the rarest of {np.bincount(classes).min()} pairs"
-            hint = "give shots that are a multiple of the number of answers, or more pairs of each"
-            raise expected(
-                "balanced",
-                f"an equal number of each answer among {shots} examples, and one pair left for the query",
-                counts,
-                hint,
-            )
+        classes = _classes(pairs, words, shots, labels, balanced)
         if labels == "symbols" and (len(set(symbols)) < len(words) or not set(symbols).isdisjoint(words)):
             raise expected("symbols", f"at least {len(words)} different symbols that are not answers", list(symbols))
 

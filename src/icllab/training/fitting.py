@@ -136,16 +136,18 @@ def fit(
             positions=chosen_positions(positions, prompt.positions, answer_count),
             total=prompt.positions,
         )
-        for name, prompts in (("data", program.data), ("held_out", record.shared)):
-            if prompts is not None:
-                require_scored(name, task, prompts, program.positions, prompt.positions)
-        if devices > 1 and members.size == 1 and eqx.filter_eval_shape(scored_positions, prompt) is not None:
-            raise expected(
-                "devices",
-                "1 for prompts with a mask, because parts of a batch differ in their number of targets",
-                devices,
-            )
+        _require_targets(program, record, prompt, devices if members.size == 1 else 1)
         constants = member_constants(members, sweep.values, frozen, task, source, key=key)
         held_out = held_out_prompts(record, task, constants, key)
         plan = Plan(program, constants, params, members, until.steps, record, held_out, key, prompt)
     return train(plan, mode=sweep.mode, devices=devices, store=store)
+
+
+def _require_targets(program: Program, record: Record, prompt: Any, shares: int) -> None:
+    """Raise if fixed prompts have no target at the positions, or if a batch of prompts with a mask has shares."""
+    for name, prompts in (("data", program.data), ("held_out", record.shared)):
+        if prompts is not None:
+            require_scored(name, program.task, prompts, program.positions, prompt.positions)
+    if shares > 1 and eqx.filter_eval_shape(scored_positions, prompt) is not None:
+        requirement = "1 for prompts with a mask, because parts of a batch differ in their number of targets"
+        raise expected("devices", requirement, shares)

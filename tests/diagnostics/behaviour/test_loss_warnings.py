@@ -10,7 +10,7 @@ from icllab import algorithms
 from icllab.core.errors import ResultWarning
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, AbstractTask
-from icllab.diagnostics import icl_scores, identify, per_length
+from icllab.diagnostics import PromptSplit, icl_scores, identify, per_length
 from icllab.diagnostics.behaviour.loss_warnings import loss_warnings
 from icllab.models import Recurrent, Transformer
 from icllab.models.networks.embedding import Interleaved
@@ -167,7 +167,7 @@ def test_a_network_with_other_units_is_asked_for_them():
     asked = " ".join(text for text in result.attrs["warnings"] if text.endswith("units?"))
     assert {name for name in (*networks, "ridge") if f"predictor {name!r}" in asked} == set(networks)
     with pytest.warns(ResultWarning, match="predictor '<lambda>': the loss before the first label is .* units\\?"):
-        result = identify(networks["an offset"], {"ridge": RIDGE}, TASK, key=KEY, prompts=256, fitting=20)
+        result = identify(networks["an offset"], {"ridge": RIDGE}, TASK, key=KEY, prompts=PromptSplit(256, fitting=20))
     assert "units?" in str(result.warning.values)
 
 

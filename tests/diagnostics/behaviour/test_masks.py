@@ -10,7 +10,7 @@ import pytest
 from icllab.algorithms import Ridge
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt, TokenPrompt
-from icllab.diagnostics import accuracy, head_scores, icl_scores, identify, per_length
+from icllab.diagnostics import PromptSplit, accuracy, head_scores, icl_scores, identify, per_length
 from icllab.diagnostics.behaviour.answers import of_targets, sample_prompts
 from icllab.diagnostics.singular.learning_machines import LearningMachine
 from icllab.models import BlockOptions, Tokens, Transformer
@@ -129,7 +129,7 @@ def test_scores_of_heads_leave_padding_out(getkey):
 
 def test_algorithms_are_compared_at_positions_that_all_prompts_have():
     task = RaggedRegression.convention("raventos", dim=2, length=5)
-    options = {"key": KEY, "prompts": 16, "fitting": 16}
+    options = {"key": KEY, "prompts": PromptSplit(16, fitting=16)}
     with pytest.raises(InputError, match=r"positions: expected positions that all prompts have, got '4, which \d+ of"):
         identify(Ridge(1.0), {"ridge": Ridge(1.0)}, task, positions="every", **options)
     result = identify(Ridge(1.0), {"ridge": Ridge(1.0)}, task, positions=[0, 1, 2, 3], **options)

@@ -12,6 +12,7 @@ from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractPredictor
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence, divergence_kind, metric_root, squared_size
+from icllab.diagnostics.contexts.map_tests import MapTests
 from icllab.diagnostics.contexts.maps import context_map
 from icllab.diagnostics.contexts.queries import queries_for
 from icllab.diagnostics.contexts.ranks import context_rank
@@ -19,6 +20,7 @@ from icllab.diagnostics.contexts.solvers import unused_parameters
 from icllab.diagnostics.contexts.subspaces import parameter_mask
 
 SIZE = 4
+FEW = MapTests(directions=2, draws=2)
 TASK = tasks.InContextCopying(items=2, labels=2, pairs=2)
 
 
@@ -44,7 +46,7 @@ def votes():
         context = TokenPrompt(tokens=jnp.asarray([0, 2, 2, 3, 1, 0]))  # the last two are its own query and target
         queries = jax.vmap(TokenPrompt)(jnp.asarray(rng.integers(0, SIZE, size=(24, 2))))
         options = {"subspace": lambda m: m.bias, "key": jax.random.key(0), "queries": queries}
-        yield model, context, context_map(model, TASK, context, directions=2, draws=2, **options), options
+        yield model, context, context_map(model, TASK, context, tests=FEW, **options), options
 
 
 def test_votes_go_to_the_bias_and_what_a_softmax_does_not_feel_stays(votes):

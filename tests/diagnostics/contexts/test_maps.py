@@ -12,9 +12,9 @@ from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics.contexts import nulls, solvers
 from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.map_tests import FittedMap, MapTests, _cut, _rows, fit_map
+from icllab.diagnostics.contexts.map_tests import FittedMap, MapMeasurements, MapTests, _cut, _rows, fit_map
 from icllab.diagnostics.contexts.maps import _warnings, context_map
-from icllab.diagnostics.contexts.queries import answers_alone, queries_for
+from icllab.diagnostics.contexts.queries import QuerySource, answers_alone, queries_for
 from icllab.diagnostics.contexts.solvers import MapSolver, Solution, _continue_with_adam, _Origin, _solution, solve
 from icllab.diagnostics.contexts.subspaces import parameter_mask, parameters, random_direction
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
@@ -56,11 +56,11 @@ def exact():
     with jax.enable_x64(True):
         context, queries = drawn()
         task = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
-        options = {"subspace": slow, "key": jax.random.key(0), "queries": queries, "draws": 2, "directions": 2}
-        checkpoint = family(seed=2)
+        few = MapTests(draws=2, directions=2)
+        options = {"subspace": slow, "key": jax.random.key(0), "queries": queries, "tests": few}
         yield {
-            name: context_map(family(normalised=mean), task, context, checkpoints=near, **options)
-            for name, mean, near in (("sum", False, [checkpoint]), ("mean", True, []))
+            name: context_map(family(normalised=mean), task, context, **options)
+            for name, mean in (("sum", False), ("mean", True))
         } | {"context": context, "queries": queries, "task": task}
 
 
@@ -106,17 +106,6 @@ def test_unrelated_targets_pass_all_but_composition(exact):
     assert float(result["null_gap"].max()) < 1e-10
     assert float(result["null_derivative"].max()) < 1e-10
     assert float(result["null_composition"].min()) > 1e-2
-
-
-def test_whole_steps_of_the_weights_are_second_order(exact):
-    """A step s d leaves E|x.(dB dA h)|^2 s^4 of E|x.d(BAh) + ...|^2: one hundredth of the step, about 1e-4 of it."""
-    context, model, second = exact["context"], family(), family(seed=2)
-    h = (context.y[:-1, None] * context.x[:-1]).sum(0)
-    x = exact["queries"].x[24:, 0]
-    left = x @ ((second.up - model.up) @ (second.down - model.down) @ h)
-    whole = x @ (second.slow + second.up @ second.down @ h - model.slow - model.up @ model.down @ h)
-    target = float((left**2).mean() / (whole**2).mean())
-    assert float(exact["sum"].dataset["step_derivative"][0]) == pytest.approx(target, rel=1e-5)
 
 
 def test_the_derivative_is_that_of_finite_differences():
@@ -224,7 +213,7 @@ def test_the_gap_is_on_queries_that_were_not_fitted(exact):
         free = eqx.filter(shifted_model, mask)
         zero = jnp.asarray(0.0)
         item = FittedMap(case, shifted_model, Solution(free, zero, zero, zero, jnp.asarray(1)), "gauss_newton", 1e-3)
-        tests = MapTests(context, query_set, mask, "squares", MapSolver(), model, (), 2, jax.random.key(0))
+        tests = MapMeasurements(context, query_set, mask, "squares", MapSolver(), 2, jax.random.key(0))
         result = tests.measure(item, reference=item, partner=item)
         whole = np.asarray(model.mapped(context).slow)
         x = np.asarray(exact["queries"].x[24:, 0])
@@ -245,9 +234,7 @@ def test_halves_are_taken_in_their_order(exact):
         model = GradientStep(jnp.asarray([0.5, -1.0, 0.7]), jnp.asarray(0.9))
         mask = parameter_mask(model, lambda m: m.start)
         item = fit_map(nulls.own_case(model, mask, context, query_set, "squares"), MapSolver(tolerance=1e-6))
-        tests = MapTests(
-            context, query_set, mask, "squares", MapSolver(tolerance=1e-6), model, (), 2, jax.random.key(0)
-        )
+        tests = MapMeasurements(context, query_set, mask, "squares", MapSolver(tolerance=1e-6), 2, jax.random.key(0))
         result = tests.measure(item, reference=item, partner=item)["composition"][0]
 
         def stepped(w, rows):
@@ -335,7 +322,7 @@ def drawn32(length=LENGTH):
 
 def test_a_subspace_that_no_query_of_one_token_feels_is_refused():
     parts = lambda m: (m.blocks[0].attention.query, m.blocks[0].attention.key)  # noqa: E731
-    refused("subspace: expected weights that a query feels, got .* exactly 0.*query_length=3", subspace=parts)
+    refused("subspace: expected weights that a query feels, got .* exactly 0.*length=3", subspace=parts)
 
 
 def test_bad_input_is_refused_in_one_line():
@@ -345,9 +332,16 @@ def test_bad_input_is_refused_in_one_line():
     refused("context: expected at least one example", context=drawn32(0))
     refused("at most 4 examples before the query, got 5", context=drawn32(LENGTH + 1))
     refused("queries: expected an integer of at least 2", queries=1)
-    refused("query_length: expected at most 5", query_length=6)
+    refused("queries.length: expected at most 5", queries=QuerySource(2, 6))
     refused("context: expected a RegressionPrompt", context=diagnostics_tokens())
-    refused("draws: expected an integer of at least 2", draws=1)
+    for name in ("draws", "directions"):
+        with pytest.raises(InputError, match=f"{name}: expected an integer of at least 2, got 1"):
+            MapTests(**{name: 1})
+
+
+def test_arguments_that_moved_are_named_with_their_new_spelling():
+    refused(r"context_map: draws= is now tests=MapTests\(draws=...\)", draws=2)
+    refused(r"context_map: query_length= is now queries=QuerySource\(prompts, length\)", query_length=2)
 
 
 def diagnostics_tokens():
@@ -359,7 +353,7 @@ def diagnostics_tokens():
 def test_a_context_that_changes_nothing_is_refused():
     weights = jnp.zeros((2, DIM), jnp.float32), jnp.zeros((DIM, 2), jnp.float32), jnp.ones(DIM, jnp.float32)
     still = FastWeights(*weights, normalised=False)
-    refused("context: expected one that changes the model's answers", model=still, subspace=slow)
+    refused("context: expected examples that change the model's answers", model=still, subspace=slow)
 
 
 def test_it_is_a_diagnostic():

@@ -8,7 +8,7 @@ import pytest
 from icllab import diagnostics, tasks
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.diagnostics.contexts.ranks import context_rank, cut_in_metric, metric_spectrum
+from icllab.diagnostics.contexts.ranks import THRESHOLD, context_rank, cut_in_metric, metric_spectrum
 from icllab.diagnostics.contexts.solvers import MapSolver
 from icllab.models.contexts.exact_family import FastWeights
 
@@ -92,10 +92,16 @@ def test_a_singular_system_without_a_ridge_is_refused():
 
 
 def test_the_threshold_is_a_share():
+    result = rank(family(), regression((4,), 1))
+    first, second = result.eigenvalues[:2]
+    assert [result.rank_above(share * second / first) for share in (1.01, 0.99)] == [1, 2]
+    assert result.rank_above(THRESHOLD) == result.rank
     with pytest.raises(InputError, match="threshold: expected a number between 0 and 1, got 1"):
-        rank(family(), regression((4,), 1), threshold=1)
+        result.rank_above(1)
+    with pytest.raises(InputError, match=r"context_rank: threshold= is now ContextRank.rank_above\(threshold\)"):
+        rank(family(), regression((4,), 1), threshold=0.1)
     assert diagnostics.context_rank is context_rank
-    assert "degeneracy" in rank(family(), regression((4,), 1))._repr_html_()
+    assert "degeneracy" in result._repr_html_()
 
 
 def test_a_change_is_cut_in_the_metric_of_its_inputs():

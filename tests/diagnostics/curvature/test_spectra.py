@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from icllab.core.errors import InputError
 from icllab.diagnostics.curvature import products
-from icllab.diagnostics.curvature.spectra import effective_dimension, fisher_spectrum, hessian_spectrum
+from icllab.diagnostics.curvature.spectra import SpectrumSolver, effective_dimension, fisher_spectrum, hessian_spectrum
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,11 @@ def test_spectra_are_exact_where_the_matrix_is_small_and_within_errors_where_not
         assert float(exact["trace_error"]) == float(exact["hessian_rank_error"]) == 0
         assert abs(float(exact["trace"]) - target[name].sum()) < 1e-12
     random_values = hessian_spectrum(
-        loss, at, key=jax.random.key(1), data=data, extreme=2, probes=96, order=22, threshold=0.01, dense=4
+        loss,
+        at,
+        key=jax.random.key(1),
+        data=data,
+        solver=SpectrumSolver(extreme=2, probes=96, order=22, threshold=0.01, dense=4),
     )
     h = target["hessian"]
     np.testing.assert_allclose(random_values["eigenvalue"], h[[0, 1, -2, -1]], atol=1e-9)
@@ -139,7 +143,7 @@ def test_the_hessian_of_two_linear_layers_has_the_rank_of_their_fibre(rank):
     assert float(exact["hessian_rank"]) == float(exact["rank_low"]) == float(exact["rank_high"]) == target
     if rank == 2:
         random_values = hessian_spectrum(
-            distance, (a, b), key=jax.random.key(0), dense=0, probes=64, order=12, extreme=1
+            distance, (a, b), key=jax.random.key(0), solver=SpectrumSolver(dense=0, probes=64, order=12, extreme=1)
         )
         assert (
             abs(float(random_values["hessian_rank"]) - target)
@@ -161,7 +165,7 @@ def test_an_effective_dimension_counts_directions_by_their_share():
     assert result.error == 0
     # Random signs see a diagonal matrix without error; what is left is the quadrature.
     random_values = effective_dimension(
-        quadratic, jnp.ones(60), resolution=0.01, key=jax.random.key(0), dense=0, order=60
+        quadratic, jnp.ones(60), resolution=0.01, key=jax.random.key(0), solver=SpectrumSolver(dense=0, order=60)
     )
     assert abs(random_values.value - exact) < 1e-6
 
@@ -200,7 +204,9 @@ def test_a_module_with_functions_in_it_is_a_tree_like_any_other():
 def test_derivatives_that_are_not_finite_are_refused(dense, count):
     message = f"^loss: expected finite derivatives at the point given, got '{count} numbers that are not'$"
     with pytest.raises(InputError, match=message):
-        hessian_spectrum(lambda w: jnp.sqrt(jnp.sum(w**2)), jnp.zeros(3), key=jax.random.key(0), dense=dense)
+        hessian_spectrum(
+            lambda w: jnp.sqrt(jnp.sum(w**2)), jnp.zeros(3), key=jax.random.key(0), solver=SpectrumSolver(dense=dense)
+        )
 
 
 def test_data_that_cannot_be_are_refused():
@@ -222,6 +228,13 @@ def test_what_cannot_be_is_refused():
         hessian_spectrum(jnp.sum, jnp.ones(2, int), key=jax.random.key(0))
     with pytest.raises(InputError, match=r"^batch: expected an integer of at least 1, or None, got 0$"):
         hessian_spectrum(jnp.sum, jnp.ones(2), key=jax.random.key(0), data=jnp.ones(3), batch=0)
+    for name, value in (("extreme", 0), ("probes", 0), ("order", 0), ("threshold", -1.0), ("dense", -1)):
+        with pytest.raises(InputError, match=rf"^{name}: expected .*, got {value}$"):
+            SpectrumSolver(**{name: value})
+        with pytest.raises(
+            InputError, match=rf"^hessian_spectrum: {name}= is now solver=SpectrumSolver\({name}=...\)$"
+        ):
+            hessian_spectrum(jnp.sum, jnp.ones(2), key=jax.random.key(0), **{name: value})
 
 
 def test_the_matrix_over_some_weights_is_the_block_of_the_whole():

@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import change_points
-from icllab.diagnostics.curves.breakpoints import _block_bootstrap
+from icllab.diagnostics.curves.breakpoints import BreakRule, _block_bootstrap
 from icllab.diagnostics.curves.curve_fits import Segments
 
 STEPS = np.unique(np.geomspace(1, 1e4, 70).round())
@@ -186,15 +186,38 @@ def test_members_whose_cliffs_are_elsewhere_widen_the_interval():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scale": "cubic"}, r"^unknown scale 'cubic'; known: linear, log$"),
-        ({"confidence": 1.0}, r"^confidence: expected a number between 0 and 1, got 1.0$"),
-        ({"widest": 1.0}, r"^widest: expected a ratio above 1, got 1.0$"),
+        ({"confidence": 0.9}, r"^change_points: confidence= is now rule=BreakRule\(confidence=...\)$"),
+        (
+            {"scale": "linear"},
+            r"^change_points: scale= is gone: segments are straight in the logarithm of the step$",
+        ),
         ({"resamples": 3}, r"^resamples: expected an integer of at least 100, got 3$"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(InputError, match=message):
         change_points(curve(cliff(300)), **options)
+
+
+def test_a_rule_is_of_numbers_in_range():
+    for options, message in (
+        ({"confidence": 1.0}, "confidence: expected a number between 0 and 1, got 1.0"),
+        ({"widest": 1.0}, "widest: expected a ratio above 1, got 1.0"),
+    ):
+        with pytest.raises(InputError, match=f"^{message}$"):
+            BreakRule(**options)
+
+
+def test_a_rule_decides_which_breaks_are_reported_and_how_wide_their_intervals_are():
+    values = curve(cliff(300) + noise(0, 0.03, 4))
+    usual = change_points(values, resamples=100)
+    strict = change_points(values, resamples=100, rule=BreakRule(widest=1.01))
+    assert usual["reported"].any()
+    assert not strict["reported"].any()
+    noisy = curve(cliff(300) + noise(0, 0.2))
+    tables = [change_points(noisy, resamples=100, max_breaks=1, rule=BreakRule(confidence=c)) for c in (0.01, 0.95)]
+    widths = [float(np.log(table["change_interval"]).diff("bound").sum()) for table in tables]
+    assert 0 < widths[0] < widths[1]
 
 
 def test_a_short_curve_is_refused():

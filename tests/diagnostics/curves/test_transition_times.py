@@ -178,8 +178,16 @@ def test_names_are_in_the_table_of_axes():
             {},
             "curve: expected values over step and one",
         ),
-        (xr.Dataset({"a": ("step", [1.0]), "b": ("step", [1.0])}), {}, "variable: expected the name of one"),
-        (xr.Dataset({"a": ("step", [1.0]), "b": ("step", [1.0])}), {"variable": "c"}, "unknown variable 'c'"),
+        (
+            xr.Dataset({"a": ("step", [1.0]), "b": ("step", [1.0])}),
+            {},
+            r"curve: expected one variable, got \['a', 'b'\]",
+        ),
+        (
+            xr.Dataset({"a": ("step", [1.0]), "b": ("step", [1.0])}),
+            {"variable": "c"},
+            "transitions: variable= is now the curve itself",
+        ),
         (curves([np.full(len(STEPS), np.nan)]), {}, "curve: expected at least one recorded value"),
         (curves([STEPS]), {"level": 0.95}, "edges: expected two numbers from 0 to 1 around the level 0.95"),
         (curves([STEPS]), {"window": (0.5, 0.2)}, "window: expected two shares"),

@@ -22,10 +22,10 @@ from icllab.algorithms import (
     PreconditionedDescent,
     Ridge,
 )
-from icllab.core.axes import QUANTITIES, derived, require_axes
+from icllab.core.axes import AXES, QUANTITIES, derived
 from icllab.core.errors import InputError
 from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics import VerdictRule, identify
+from icllab.diagnostics import Fitted, PromptSplit, VerdictRule, identify
 from icllab.models import LinearAttention
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression
 from icllab.training import Ensemble, Run, Trajectory
@@ -33,9 +33,8 @@ from icllab.training import Ensemble, Run, Trajectory
 DIM, LENGTH = 3, 24
 SHAPE = {"dim": DIM, "normalised": True, "half": True}
 RULE = VerdictRule(resamples=200)
-# One block for all: what is compiled for one test serves the others.
-FEW = {"prompts": 60, "fitting": 40, "block": 100, "rule": RULE}
-SOME = {"prompts": 400, "fitting": 100, "block": 100, "rule": RULE}
+FEW = {"prompts": PromptSplit(60, fitting=40), "rule": RULE}
+SOME = {"prompts": PromptSplit(400, fitting=100), "rule": RULE}
 
 
 @pytest.fixture
@@ -123,20 +122,24 @@ def test_every_construction_is_recovered(task, getkey):
 
 def test_what_is_saved_is_in_the_tables(task, getkey):
     result = identify(LeastSquares(), {"a": LeastSquares(), "b": Ridge(1.0)}, task, key=getkey(), **FEW)
-    require_axes(result.sizes)
+    assert set(result.sizes) <= set(AXES)
     assert all(derived(name, QUANTITIES) for name in result.data_vars)
     assert result.sizes == {"candidate": 2, "bound": 2, "other_candidate": 2}
 
 
 def rivals_with_free_numbers():
     candidates = {"GD": GradientDescent(0.1, layers=2, **SHAPE), "ridge": Ridge(1.0), "small ridge": Ridge(1e-3)}
-    return candidates, {"GD": ["rate"], "ridge": ["ridge"]}
+    return with_fits(candidates, {"GD": ["rate"], "ridge": ["ridge"]})
+
+
+def with_fits(candidates, paths):
+    return {name: Fitted(c, paths[name]) if name in paths else c for name, c in candidates.items()}
 
 
 def test_fitted_parameters_are_found(task, getkey):
-    candidates, fit_result = rivals_with_free_numbers()
+    candidates = rivals_with_free_numbers()
     network = constructions.gradient_descent(GradientDescent(0.37, layers=2, **SHAPE), answers="last")
-    result = identify(network, candidates, task, key=getkey(), fitted=fit_result, **FEW)
+    result = identify(network, candidates, task, key=getkey(), **FEW)
     assert str(result.verdict.values) == "GD"
     assert json.loads(str(result.fitted_values.sel(candidate="GD").values))["rate"] == pytest.approx(0.37, rel=1e-9)
     assert float(result.weight_distance.sel(candidate="GD")) < 1e-9
@@ -163,8 +166,8 @@ def lasso():
 @pytest.mark.parametrize("network", [random_network, neighbour, lasso, Halves], ids=lambda n: n.__name__)
 def test_none_of_these(network, task, getkey):
     """And no near miss: the best candidate leaves at least three times what it may."""
-    candidates, fit_result = rivals_with_free_numbers()
-    result = identify(network(), candidates, task, key=getkey(), fitted=fit_result, **SOME)
+    candidates = rivals_with_free_numbers()
+    result = identify(network(), candidates, task, key=getkey(), **SOME)
     assert str(result.verdict.values) == "none of these"
     assert not result.accepted.any()
     assert not result.among.any()
@@ -267,10 +270,10 @@ def test_a_run_is_judged_at_every_step_kept(task, getkey):
     params = {0: jax.vmap(Ridge)(np.full(3, 3.0)), 5: jax.vmap(Ridge)(ends)}
     empty = eqx.filter(members.stacked, eqx.is_array, inverse=True)
     run = Run(members, xr.Dataset(), {}, Trajectory((0, 5), params, empty, members.coordinates))
-    candidates = {"start": Ridge(3.0), "any": Ridge(1.0)}
+    candidates = {"start": Ridge(3.0), "any": Fitted(Ridge(1.0), ["ridge"])}
     key = getkey()
-    result = identify(run.trajectory, candidates, task, key=key, fitted={"any": ["ridge"]}, **FEW)
-    end = identify(run, candidates, task, key=key, fitted={"any": ["ridge"]}, **FEW)
+    result = identify(run.trajectory, candidates, task, key=key, **FEW)
+    end = identify(run, candidates, task, key=key, **FEW)
     xr.testing.assert_equal(end, result.sel(step=5, drop=True))
     assert end.attrs["summary"].startswith("of 3 networks 2 any and 1 indistinguishable; ")
     assert result.attrs["summary"].startswith("of 6 networks 4 indistinguishable and 2 any; ")
@@ -297,16 +300,16 @@ class Scrambled:
 def test_candidates_and_baselines_gain_nothing_from_the_prompts_that_they_are_fitted_to(task, getkey):
     """Nine fitted numbers explain a tenth of ninety random answers, and add a tenth to the error of others."""
     start = PreconditionedDescent(0.1 * np.eye(DIM), layers=1, **SHAPE)
-    options = {"fitted": {"it": ["preconditioner"]}, "prompts": 90, "block": 100, "rule": RULE}
+    rivals, split = {"it": Fitted(start, ["preconditioner"])}, PromptSplit(90, fitting=90)
     few, enough = [], []
     for _ in range(4):
-        few.append(identify(Scrambled(), {"it": start}, task, key=getkey(), fitting=90, **options))
+        few.append(identify(Scrambled(), rivals, task, key=getkey(), prompts=split, rule=RULE))
         enough.append(float(few[-1].prediction_discrepancy[0]))
     error = np.std(enough, ddof=1) / 2
     assert error < 0.05
     assert np.mean(enough) > 0.97  # in sample it is 0.85
     fitted_to_ten = identify(
-        Scrambled(), {"it": LeastSquares()}, task, key=getkey(), fitting=10, prompts=400, rule=RULE
+        Scrambled(), {"it": LeastSquares()}, task, key=getkey(), prompts=PromptSplit(400, fitting=10), rule=RULE
     )
     assert float(fitted_to_ten.baseline_explained) < -0.1  # five numbers: in sample it is positive
 
@@ -324,9 +327,9 @@ def test_a_search_that_meets_no_number_is_refused_in_one_line(task, getkey):
 
     def fitted(at_one_alone):
         root = Root(jnp.ones(()), at_one_alone)
-        return identify(Ridge(0.1), {"root": root}, task, key=getkey(), fitted={"root": ["scale"]}, **FEW)
+        return identify(Ridge(0.1), {"root": Fitted(root, ["scale"])}, task, key=getkey(), **FEW)
 
-    with pytest.raises(InputError, match=r"fitted\['root'\]: expected .* finite derivatives"):
+    with pytest.raises(InputError, match=r"rivals\['root'\]: expected .* finite derivatives"):
         fitted(False)
     assert np.isfinite(fitted(True).fraction_unexplained).all()  # from another start
 
@@ -344,7 +347,8 @@ def test_a_search_passes_by_where_derivatives_are_infinite(task, getkey):
     def network(prompt):
         return 0.1 * prompt.x[:, 0]
 
-    found = identify(network, {"edge": Edge(jnp.full((), 2.0))}, task, key=getkey(), fitted={"edge": ["scale"]}, **FEW)
+    edge = Fitted(Edge(jnp.full((), 2.0)), ["scale"])
+    found = identify(network, {"edge": edge}, task, key=getkey(), **FEW)
     assert json.loads(str(found.fitted_values.item()))["scale"] == pytest.approx(1.01, rel=1e-4)
 
 
@@ -364,9 +368,9 @@ def test_along_an_axis_candidates_fitted_in_training_fail_at_another_scale(getke
             law = GaussianWeights(jnp.ones(()))
             return LinearRegression(DIM, LENGTH, GaussianInputs(jnp.asarray(scale**2)), law, jnp.asarray(0.0))
 
-        candidates = {"one step": GradientDescent(0.1, layers=1, **SHAPE)}
-
-        options = {"fit_on": scaled(1.0), "fitted": {"one step": ["rate"]}, **FEW, "rule": RULE._replace(tolerance=0.2)}
+        candidates = {"one step": Fitted(GradientDescent(0.1, layers=1, **SHAPE), ["rate"])}
+        split = PromptSplit(60, fitting=40, fit_on=scaled(1.0))
+        options = {"prompts": split, "rule": RULE._replace(tolerance=0.2)}
         key = getkey()
         parts = [identify(Normed(), candidates, scaled(scale), key=key, **options) for scale in (0.5, 1.0, 2.0)]
         result = xr.concat(parts, dim="input_scale")
@@ -401,7 +405,7 @@ def test_what_is_no_number_explains_nothing(task, getkey):
     )
     assert "difference from 'it'" not in str(result.warning.values)
     with pytest.raises(InputError, match=r"predictor_or_run: expected finite answers, got '\d+ of 60 prompts without'"):
-        identify(Endless(), {"it": LeastSquares()}, task, key=getkey(), fitted={}, **FEW)
+        identify(Endless(), {"it": LeastSquares()}, task, key=getkey(), **FEW)
 
 
 @pytest.mark.parametrize(
@@ -413,10 +417,9 @@ def test_what_is_no_number_explains_nothing(task, getkey):
         ({"rivals": {"ridge": Ridge}}, "rivals: expected predictors by name, got \"'ridge': Ridge\""),
         ({"rivals": {"ridge": 1.0}}, "rivals: expected predictors by name, got \"'ridge': float\""),
         ({"rule": "strict"}, "rule: expected a VerdictRule, got 'strict'"),
-        ({"rivals": {"none of these": Ridge(1.0)}}, "rivals: expected names that are no other verdict, got"),
-        ({"fitted": {"rigde": ["ridge"]}}, "unknown candidate 'rigde'; did you mean 'ridge'?"),
-        ({"fitted": {"ridge": ["rigde"]}}, "unknown part of 'ridge': 'rigde'; did you mean 'ridge'?"),
-        ({"fitted": {"ridge": "ridge"}}, "fitted['ridge']: expected a sequence of names, got 'ridge'"),
+        ({"rivals": {"none of these": Ridge(1.0)}}, "rivals: expected names that differ from the other verdicts, got"),
+        ({"rivals": {"ridge": Fitted(Ridge(1.0), ["rigde"])}}, "unknown part of 'ridge': 'rigde'; did you mean"),
+        ({"rivals": {"ridge": Fitted(Ridge(1.0), "ridge")}}, "rivals['ridge']: expected a sequence of names, got"),
         ({"rule": VerdictRule(tolerance=0.0)}, "tolerance: expected a number between 0 and 1, got 0.0"),
         ({"rule": VerdictRule(tolerance=1e-9)}, "resolution: expected a number from 0 to the tolerance, got 1e-06"),
         ({"prompts": 5}, "prompts: expected an integer of at least 10, got 5"),
@@ -430,7 +433,30 @@ def test_bad_input_is_refused_in_a_line(change, message, task, getkey):
     assert str(warning_records.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fitted": {"ridge": ["ridge"]}}, "fitted= is now rivals={name: Fitted(candidate, attributes)}"),
+        ({"fitting": 40}, "fitting= is now prompts=PromptSplit(prompts, fitting=...)"),
+        ({"block": 40}, "block= is gone: 256 prompts are in memory at once"),
+    ],
+)
+def test_arguments_that_moved_are_named_with_their_new_spelling(options, message, task, getkey):
+    with pytest.raises(InputError, match=re.escape(f"identify: {message}")):
+        identify(Ridge(2.0), {"ridge": Ridge(1.0)}, task, key=getkey(), **options)
+
+
+def test_a_split_is_of_enough_prompts():
+    for options, message in (
+        ({"fitting": 9}, "fitting: expected an integer of at least 10, got 9"),
+        ({"judged": 9}, "prompts: expected an integer of at least 10, got 9"),
+    ):
+        with pytest.raises(InputError, match=f"^{message}"):
+            PromptSplit(**options)
+
+
 def test_too_many_fitted_parameters_are_refused(task, getkey):
-    candidates = {"steps": PreconditionedDescent(matrices(0, 0.1, 2), layers=2, **SHAPE)}
+    steps = PreconditionedDescent(matrices(0, 0.1, 2), layers=2, **SHAPE)
+    candidates = {"steps": Fitted(steps, ["preconditioner"])}
     with pytest.raises(InputError, match="expected at least 10 answers for each of 18 parameters of 'steps', got 40"):
-        identify(LeastSquares(), candidates, task, key=getkey(), fitted={"steps": ["preconditioner"]}, **FEW)
+        identify(LeastSquares(), candidates, task, key=getkey(), **FEW)

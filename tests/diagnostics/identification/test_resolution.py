@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from icllab.algorithms import GradientDescent
-from icllab.diagnostics import VerdictRule, identify
+from icllab.diagnostics import PromptSplit, VerdictRule, identify
 from icllab.tasks import LinearRegression
 
-FEW = {"prompts": 400, "fitting": 40, "block": 400}
+FEW = {"prompts": PromptSplit(400, fitting=40)}
 
 
 def descent(rate):

@@ -7,12 +7,12 @@ import xarray as xr
 
 from icllab.algorithms import GradientDescent, LeastSquares, Ridge
 from icllab.core.errors import ResultWarning
-from icllab.diagnostics import VerdictRule, identify
+from icllab.diagnostics import PromptSplit, VerdictRule, identify
 from icllab.diagnostics.identification.summaries import Identification, percent, summary
 from icllab.tasks import LinearRegression
 
 TASK = LinearRegression.convention("raventos", dim=2, length=6)
-FEW = {"key": jax.random.key(0), "prompts": 60, "fitting": 20, "rule": VerdictRule(resamples=50)}
+FEW = {"key": jax.random.key(0), "prompts": PromptSplit(60, fitting=20), "rule": VerdictRule(resamples=50)}
 NAMES = ("ridge", "four steps", "kernel")
 
 

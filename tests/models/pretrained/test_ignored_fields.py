@@ -65,7 +65,7 @@ def test_results_name_ignored_fields(model):
     for result in (
         diagnostics.per_length(by_name, TASK, key=KEY, prompts=4),
         diagnostics.logit_lens(model, TASK, key=KEY, prompts=4),
-        diagnostics.identify(uniform, {"model": model}, TASK, key=KEY, prompts=12, fitting=10),
+        diagnostics.identify(uniform, {"model": model}, TASK, key=KEY, prompts=diagnostics.PromptSplit(12, fitting=10)),
         diagnostics.learning_coefficient(model, TASK, key=KEY, data=8, weights=norm, sampler=sampler),
     ):
         assert result.attrs["ignored"] == NAMES["ignored"]

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 
 from icllab.algorithms import GradientDescent, Ridge
 from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics.identification.comparison import identify
+from icllab.diagnostics.identification.candidates import Fitted
+from icllab.diagnostics.identification.comparison import PromptSplit, identify
 from icllab.diagnostics.identification.verdicts import MANY, NONE, UNDECIDED
 from icllab.tasks import LinearRegression
 
@@ -52,7 +53,10 @@ def verdicts(strength, *, replicates, key):
     """One verdict for each replicate; the candidate's rate starts at a third of the right one."""
     ridge = Ridge(float(TASK.noise_variance))
     descent, start = (GradientDescent(r, layers=1, dim=4, normalised=True, half=False) for r in (RATE, RATE / 3))
-    network, candidates = Mixture(jnp.asarray(strength), ridge, descent), {RIDGE: ridge, DESCENT: start}
-    options = {"fitted": {DESCENT: ("rate",)}, "fitting": 256, "prompts": 512, "progress": False}
+    network, candidates = (
+        Mixture(jnp.asarray(strength), ridge, descent),
+        {RIDGE: ridge, DESCENT: Fitted(start, ["rate"])},
+    )
+    options = {"prompts": PromptSplit(512, fitting=256), "progress": False}
     tables = (identify(network, candidates, TASK, key=k, **options) for k in jax.random.split(key, replicates))
     return [str(table["verdict"].values) for table in tables]

@@ -1,1 +1,1 @@
-"""What a predictor does at each position and what its heads attend to."""
+"""Losses, accuracies and scores by position, and attention scores of heads."""

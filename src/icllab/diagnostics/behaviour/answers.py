@@ -86,7 +86,7 @@ def _prompt_keys(key: PRNGKeyArray, prompts: int) -> Key[Array, " prompt"]:
 def sampled_targets(
     task: AbstractTask, *, key: PRNGKeyArray, prompts: int, block: int = 256
 ) -> Bool[np.ndarray, "prompt position"] | None:
-    """Which positions of the prompts that :func:`answers` uses have a target; None: all, of prompts without a mask."""
+    """Mask of the positions with a target in the prompts of :func:`answers`; None for prompts without a mask."""
     if jax.eval_shape(lambda k: scored_positions(task.sample(key=k)), key) is None:
         return None
     return np.asarray(scored_positions(sample_prompts(task, key=key, prompts=prompts, block=block)))
@@ -229,7 +229,7 @@ def _answer_block(
 
 
 class _Unanswered(Exception):
-    """A question calls its predictor on ``prompt``, and there is no answer yet."""
+    """Signal that a question has called its predictor on a ``prompt`` whose answer is still missing."""
 
     def __init__(self, prompt: Any) -> None:
         self.prompt = prompt
@@ -277,7 +277,7 @@ def _replayed(
 
 
 def _counted(prompts: list[Any]) -> Iterator[Any]:
-    """Each of them, and how many are done."""
+    """Yield each prompt, and count the finished ones."""
     for prompt in prompts:
         yield prompt
         progress.advance()
@@ -285,7 +285,7 @@ def _counted(prompts: list[Any]) -> Iterator[Any]:
 
 @eqx.filter_jit
 def _compiled_alone(question: Question, predictor: Predictor, task: AbstractTask, prompts: Any) -> Array:
-    """Answers of one predictor, of whose weights there is no copy, to all prompts in parallel."""
+    """Answers of one predictor to all prompts in parallel, without a copy of its weights."""
     return jax.vmap(lambda prompt: question(predictor, task, prompt))(prompts)
 
 

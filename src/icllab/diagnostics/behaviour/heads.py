@@ -190,7 +190,7 @@ def head_scores(model: Any, task: AbstractTask, *, key: PRNGKeyArray, prompts: i
 
 
 def _follows(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
-    """Whether token j <= i follows an occurrence of the same token as i."""
+    """Mask [i, j]: token j <= i follows an earlier occurrence of token i."""
     before = jnp.concatenate([jnp.full((1,), -1, tokens.dtype), tokens[:-1]])
     matches = tokens[:, None] == before[None, :]
     first = jnp.arange(tokens.shape[0])[None, :] == 0
@@ -198,7 +198,7 @@ def _follows(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
 
 
 def _duplicates(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
-    """Whether token j < i is the same as token i."""
+    """Mask [i, j]: token j < i equals token i."""
     return jnp.tril(tokens[:, None] == tokens[None, :], -1)
 
 
@@ -256,7 +256,7 @@ def _notes(sizes: dict[str, tuple[int, int, int]]) -> list[str]:
 
 
 def _sizes(members: Ensemble, task: AbstractTask, key: PRNGKeyArray) -> dict[str, tuple[int, int, int]]:
-    """Numbers of heads, of tokens that attend, and of tokens, of each block; no weights are copied."""
+    """Map each block to its number of heads, of attending tokens and of all tokens, without copying weights."""
     sizes = eqx.filter_eval_shape(_first_patterns, members.stacked, task, key)
     return {name: (*pattern.values.shape[:2], pattern.tokens) for name, pattern in sizes}
 

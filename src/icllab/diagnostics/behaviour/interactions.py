@@ -97,7 +97,7 @@ def mean_contrasts(network: Any, prompts: Any) -> Float[Array, "3 9"]:
 
 @eqx.filter_jit
 def mean_patterns(network: Any, prompts: Any) -> tuple[Float[Array, "token token"], Float[Array, "pair token"]]:
-    """Mean attention of the first layer, and that of the query in the second for each position of the right pair."""
+    """Mean attention in the first layer, and from the query in the second layer by position of the right pair."""
 
     def patterns_of(prompt: Any) -> tuple[Array, Array, Array]:
         activations = network.trace(prompt).activations

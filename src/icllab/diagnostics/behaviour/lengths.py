@@ -2,7 +2,7 @@ r"""Loss and accuracy as functions of the number of examples before a query."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -116,47 +116,31 @@ def per_length(
     axes = PredictorAxes.from_predictors(predictors, task=task, key=key)
     positions = jax.eval_shape(lambda k: task.sample(key=k), key).positions
 
-    places, units = (
-        [f"position {i}" for i in range(positions)],
-        LossUnits.of_task(task, key=key, prompts=prompts, block=block),
-    )
+    weights, scored = counts_of(positions, counts), sampled_targets(task, key=key, prompts=prompts, block=block)
+    units = LossUnits.of_task(task, key=key, prompts=prompts, block=block)
 
-    def losses(members: Ensemble) -> tuple[Float[np.ndarray, "member prompt position"], list[str]]:
+    def losses(members: Ensemble) -> _Losses:
         available = answers(EveryPosition(), members, task, key=key, prompts=prompts, block=block)
         count = available.shape[2]
         targets = None if scored is None else scored[:, -count:]
-        notes = units.warnings(members, available, places[-count:], targets)
-        return of_targets(_pad_positions(available, positions), scored), notes
+        places = [f"position {i}" for i in range(positions - count, positions)]
+        notes = units.warnings(members, available, places, targets)
+        return _Losses(of_targets(_pad_positions(available, positions), scored), notes)
 
-    weights, scored = counts_of(positions, counts), sampled_targets(task, key=key, prompts=prompts, block=block)
-    total = weights.sum()
     reference = None if against is None else _reference(against, axes, task, key)
-
-    reference_losses: np.ndarray | None = None
-    reference_notes: list[str] = []
+    of_reference: _Losses | None = None
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        if members is reference and reference_losses is not None:
-            member_losses, notes = reference_losses, reference_notes
-        else:
-            member_losses, notes = losses(members)
-        loss_sum = _weighted_sum(member_losses, weights)
-        row = {"loss": member_losses, "loss_sum": loss_sum, "loss_mean": loss_sum / total}
-        if reference_losses is not None:
-            differences = member_losses - reference_losses
-            row |= {"difference": differences, "difference_mean": _weighted_sum(differences, weights) / total}
-        statistics = means_and_errors({quantity: samples.swapaxes(0, 1) for quantity, samples in row.items()})
-        row = {"standard_error" if name == "loss_error" else name: values for name, values in statistics.items()}
-        return row | {"warning": np.array(notes)}
+        own = of_reference if members is reference and of_reference is not None else losses(members)
+        return own.statistics(weights, None if of_reference is None else of_reference.values)
 
     with shown("losses", progress):
         count = math.prod(axes.shape) + (reference is not None)
         stage(f"{count} predictors x {prompts} prompts" if count > 1 else "", prompts * count, "prompts")
-        if reference is not None:
-            reference_losses, reference_notes = losses(reference)
+        of_reference = None if reference is None else losses(reference)
         arrays = axes.measure(measure)
-    if reference_notes and not isinstance(against, str):
-        axes.warnings.extend(f"against: {note}" for note in reference_notes if note)
+    if of_reference is not None and not isinstance(against, str):
+        axes.warnings.extend(f"against: {note}" for note in of_reference.notes if note)
     statistics = axes.to_dataset(arrays, {"position": np.arange(positions)}, prompts=prompts)
     if scored is not None:
         statistics = _with_targets(statistics, scored.sum(0), weights)
@@ -164,6 +148,25 @@ def per_length(
         return statistics
     label = against if isinstance(against, str) else getattr(against, "__name__", type(against).__name__)
     return statistics.assign_attrs(against=label)
+
+
+class _Losses(NamedTuple):
+    """Losses of the members of an ensemble, and a warning for each member."""
+
+    values: Float[np.ndarray, "member prompt position"]
+    notes: list[str]
+
+    def statistics(self, weights: np.ndarray, reference: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Means with errors of losses, sums and means over lengths, and differences to the reference's losses."""
+        total = weights.sum()
+        loss_sum = _weighted_sum(self.values, weights)
+        row = {"loss": self.values, "loss_sum": loss_sum, "loss_mean": loss_sum / total}
+        if reference is not None:
+            differences = self.values - reference
+            row |= {"difference": differences, "difference_mean": _weighted_sum(differences, weights) / total}
+        statistics = means_and_errors({quantity: samples.swapaxes(0, 1) for quantity, samples in row.items()})
+        row = {"standard_error" if name == "loss_error" else name: values for name, values in statistics.items()}
+        return row | {"warning": np.array(self.notes)}
 
 
 @warns("accuracy")

@@ -36,7 +36,7 @@ def infinite_answers(
     scored: Bool[np.ndarray, "prompt place"] | None = None,
     what: str = "the loss",
 ) -> str:
-    """A sentence on where measured values are not finite although there is a target; empty if nowhere."""
+    """Sentence that names the positions with a target but without a finite value; empty if there are none."""
     bad = ~np.isfinite(values) if scored is None else ~np.isfinite(values) & scored
     if not bad.any():
         return ""

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.core.calls import moved
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses
@@ -17,7 +18,7 @@ from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence
 from icllab.diagnostics.contexts.map_tests import fit_map, ratio_of_means
-from icllab.diagnostics.contexts.queries import answers_alone, unpadded
+from icllab.diagnostics.contexts.queries import QUERY_LENGTH, QuerySource, answers_alone, unpadded
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where, subtract, with_parameters
 from icllab.models.pretrained.ignored_fields import names_ignored
@@ -27,6 +28,7 @@ GOLDEN = (5**0.5 - 1) / 2
 SECTIONS = 40  # after which an interval is 4e-9 of what it was
 
 
+@moved(query_length=QUERY_LENGTH)
 @names_ignored
 def gradient_step_comparison(
     model: Predictor,
@@ -36,7 +38,6 @@ def gradient_step_comparison(
     subspace: Where | None,
     key: PRNGKeyArray,
     queries: int | Any = 256,
-    query_length: int = 1,
     draws: int | Any = 8,
     solver: MapSolver | None = None,
 ) -> xr.Dataset:
@@ -57,8 +58,8 @@ def gradient_step_comparison(
         subspace: Weights that may move; see :func:`~icllab.diagnostics.contexts.maps.context_map`.
         key: Key of queries and other contexts.
         queries: Number of queries for the fit and the choice of the step, and the same number held out; or prompts
-            stacked on a leading axis, half of them for the fit.
-        query_length: Number of positions of a query.
+            stacked on a leading axis, half of them for the fit; or a
+            :class:`~icllab.diagnostics.contexts.queries.QuerySource`.
         draws: Number of other contexts, at least 2; or other contexts, as prompts stacked on a leading axis.
         solver: Options of the fit.
 
@@ -74,11 +75,11 @@ def gradient_step_comparison(
     Derived: docs/context-map.md, A gradient step.
     """
     require_key(key)
-    map_solver, context = MapSolver() if solver is None else solver, unpadded(context)
+    map_solver, context, source = MapSolver() if solver is None else solver, unpadded(context), QuerySource.of(queries)
     case, query_set = nulls.context_case(
-        model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
+        model, task, context, subspace=subspace, queries=source.prompts, size=source.length, key=key
     )
-    unused_parameters(case.fit, query_length)
+    unused_parameters(case.fit, source.length)
     others = _other_contexts(context, task, draws, jax.random.fold_in(key, 1))
     own_map = fit_map(case, map_solver)
     change = subtract(own_map.solution.free, case.fit.free)

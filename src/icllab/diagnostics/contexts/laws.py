@@ -31,13 +31,16 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from icllab.core.calls import moved
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
 from icllab.diagnostics.behaviour.answers import LOGITS
 from icllab.diagnostics.contexts.distances import divergence, divergence_kind, squared_size
 from icllab.diagnostics.contexts.queries import (
+    QUERY_LENGTH,
     Queries,
+    QuerySource,
     answers_after,
     answers_alone,
     halve_context,
@@ -163,7 +166,7 @@ def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Maps(NamedTuple):
-    """Weights of the maps of a context, and what they were fitted to."""
+    """Weights of the maps of a context, and their targets."""
 
     own: Any
     half: Any
@@ -205,7 +208,7 @@ def _planted(problem: LawProblem, maps: _Maps) -> Any:
 
 
 def _carried(problem: LawProblem, way: Any, context: Any, fitted: Any, maps: _Maps) -> tuple[Any, Any]:
-    """What a change of all weights adds to those of the own and of the planted map."""
+    """Steps of the own and of the planted map that a change of all weights causes."""
     targets = (
         answer_changes(problem.model, fitted, way, context),
         answer_changes(_planted(problem, maps), fitted, way),
@@ -219,7 +222,7 @@ def _carried(problem: LawProblem, way: Any, context: Any, fitted: Any, maps: _Ma
 def _changes(
     problem: LawProblem, way: Any, context: Any, held_out: Any, maps: _Maps, other: Any, steps: Any, other_step: Any
 ) -> tuple[Array, Array]:
-    """Squares [world] of what is left of the answers' changes along a direction, and of these."""
+    """Squared residuals [world] of the changes of answers along a direction, and squared changes."""
     model, planted = problem.model, _planted(problem, maps)
     own, of_plant = answer_changes(model, held_out, way, context), answer_changes(planted, held_out, way)
     after, moved = answers_after(model, context, held_out), answers_alone(planted, held_out)
@@ -294,6 +297,7 @@ def _fractions_left(
     return fractions_left(problem, contexts, queries, directions=directions, key=key)
 
 
+@moved(query_length=QUERY_LENGTH)
 @names_ignored
 def context_law(
     model: Predictor,
@@ -302,8 +306,7 @@ def context_law(
     *,
     subspace: Where | None,
     key: PRNGKeyArray,
-    queries: int | Sequence[Any] = 256,
-    query_length: int = 1,
+    queries: int | Sequence[Any] | QuerySource = 256,
     directions: int = 4,
     solver: MapSolver = SOLVER,
 ) -> xr.Dataset:
@@ -317,8 +320,8 @@ def context_law(
         subspace: Weights that may change, as ``where`` of ``equinox.tree_at``; None: all.
         key: Key of queries, directions and planted changes.
         queries: Number of queries for the fits of a context, and the same number held out; or for every context
-            prompts stacked on a leading axis, half of them for the fit.
-        query_length: Number of positions of a query.
+            prompts stacked on a leading axis, half of them for the fit; or a
+            :class:`~icllab.diagnostics.contexts.queries.QuerySource`.
         directions: Number of random directions of the weights.
         solver: Options of the fits; always Gauss-Newton.
 
@@ -339,12 +342,13 @@ def context_law(
     if len(contexts) < 2:
         raise expected("contexts", "at least two contexts", len(contexts), "each is the null of another")
     contexts = [unpadded(context) for context in contexts]
-    counts = queries if isinstance(queries, Sequence) else [queries] * len(contexts)
+    source = QuerySource.of(queries)
+    counts = source.prompts if isinstance(source.prompts, Sequence) else [source.prompts] * len(contexts)
     if len(counts) != len(contexts):
         raise expected("queries", f"stacked prompts for each of {len(contexts)} contexts", len(counts))
     of_queries, of_tests = jax.random.split(key)
     sets = [
-        queries_for(context, task, count=count, size=query_length, key=jax.random.fold_in(of_queries, i))
+        queries_for(context, task, count=count, size=source.length, key=jax.random.fold_in(of_queries, i))
         for i, (context, count) in enumerate(zip(contexts, counts, strict=True))
     ]
     if min(context.length for context in contexts) < 2:
@@ -357,7 +361,7 @@ def context_law(
     weights = sum(leaf.size for leaf in jax.tree.leaves(parameters(model)))
     in_turn = max(4 * len(contexts) * base.size, directions * weights) > LOGITS  # of four fits; of all directions
     problem = LawProblem(model, mask, solver, kind, in_turn)
-    unused_parameters(MapFit(model, mask, sets[0].fitted, base, kind), query_length)
+    unused_parameters(MapFit(model, mask, sets[0].fitted, base, kind), source.length)
     measure = fractions_left if in_turn else _fractions_left
     left, converged = measure(problem, _stack(*contexts), _stack(*sets), directions=directions, key=of_tests)
     dims = ("context", "world", "test")

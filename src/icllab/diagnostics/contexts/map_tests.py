@@ -1,6 +1,5 @@
 r"""Measurements of a map of a context to weights and of its nulls."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from icllab.core.errors import require_integer
 from icllab.diagnostics.contexts.distances import divergence, squared_size
-from icllab.diagnostics.contexts.nulls import MapCase
+from icllab.diagnostics.contexts.nulls import MapCase, Untrained
 from icllab.diagnostics.contexts.queries import Queries, answers_after, answers_alone, halve_context
 from icllab.diagnostics.contexts.solvers import MapFit, MapSolver, Solution, answer_changes, carry, solve
 from icllab.diagnostics.contexts.subspaces import norm, parameters, random_direction, subtract, with_parameters
@@ -33,7 +33,7 @@ class FittedMap(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether the gradient is below the tolerance."""
+        """True if the final gradient is at most the solver's tolerance."""
         return float(self.solution.gradient) <= self.tolerance
 
 
@@ -43,8 +43,30 @@ def fit_map(case: MapCase, solver: MapSolver) -> FittedMap:
     return FittedMap(case, with_parameters(case.fit.model, solution.free), solution, method, solver.tolerance)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MapTests:
+    """Sizes of the tests of a context's map.
+
+    Attributes:
+        directions: Number of random directions of the derivative test, at least 2.
+        draws: Number of networks of each null, at least 2.
+        untrained: Function of a key that samples an untrained network; None: permute every array of the model.
+
+    Raises:
+        InputError: A number is out of range.
+    """
+
+    directions: int = 4
+    draws: int = 3
+    untrained: Untrained | None = None
+
+    def __post_init__(self) -> None:
+        require_integer("directions", self.directions, least=2)
+        require_integer("draws", self.draws, least=2)
+
+
+@dataclass(frozen=True)
+class MapMeasurements:
     """Measurements that are the same for every map."""
 
     context: Any
@@ -52,8 +74,6 @@ class MapTests:
     mask: Any
     kind: str
     solver: MapSolver
-    model: Any
-    checkpoints: Sequence[Any]
     directions: int
     key: PRNGKeyArray
 
@@ -72,7 +92,6 @@ class MapTests:
             "solve": np.array([solve_residual, np.nan]),
             "composition": self._composition(reference, partner),
             "norm": np.array([away, np.nan]),
-            "step_derivative": self._steps(result),
         }
 
     def _derivative(self, result: FittedMap) -> tuple[np.ndarray, np.ndarray, float]:
@@ -93,20 +112,6 @@ class MapTests:
             residuals.append(float(change.residual))
         map_sizes, own_sizes, sizes = np.array(parts).T
         return ratio_of_means(map_sizes, sizes), ratio_of_means(own_sizes, sizes), max(residuals)
-
-    def _steps(self, result: FittedMap) -> np.ndarray:
-        """Unexplained fractions of whole steps to the checkpoints, relative to the map's residual at w."""
-        rows = []
-        for checkpoint in self.checkpoints:
-            direction = subtract(parameters(checkpoint), parameters(self.model))
-            fitted_change, _ = result.case.changes(self.context, self.queries, direction)
-            target = result.case.steps(self.context, self.queries, direction)
-            change = carry(result.fit, direction, fitted_change, self.solver)
-            network = with_parameters(result.model, jax.tree.map(jnp.add, parameters(result.model), change.direction))
-            before, after = (answers_alone(model, self.queries.held_out) for model in (result.model, network))
-            sizes = (squared_size(self.kind, result.case.held_out, v) for v in (target - after + before, target))
-            rows.append(ratio_of_means(*(np.asarray(size) for size in sizes)))
-        return np.array(rows).reshape(len(rows), 2)
 
     def _composition(self, reference: FittedMap, partner: FittedMap) -> np.ndarray:
         r"""Distance of :math:`f_{c_2}`, after the map of the earlier half, from ``reference``, the map of the whole.

@@ -1,6 +1,5 @@
 r"""The map of a context to weights: :math:`f_c(w)` with :math:`T_w(c, x) \approx T_{f_c(w)}(x)`, and its tests."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.calls import moved
+from icllab.core.errors import expected, require_key
 from icllab.core.progress import advance, shows, stage
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor
@@ -18,9 +18,9 @@ from icllab.core.result_warnings import warns
 from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import divergence
-from icllab.diagnostics.contexts.map_tests import MapTests, fit_map
-from icllab.diagnostics.contexts.nulls import NULLS, Untrained
-from icllab.diagnostics.contexts.queries import answers_alone, unpadded
+from icllab.diagnostics.contexts.map_tests import MapMeasurements, MapTests, fit_map
+from icllab.diagnostics.contexts.nulls import NULLS
+from icllab.diagnostics.contexts.queries import QUERY_LENGTH, QuerySource, answers_alone, unpadded
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where
 from icllab.models.pretrained.ignored_fields import names_ignored
@@ -79,7 +79,7 @@ class ContextMap:
 
     @property
     def converged(self) -> bool:
-        """Whether the gradient is below the solver's tolerance."""
+        """True if the final gradient is at most the solver's tolerance."""
         return bool(self.dataset["converged"])
 
     def __repr__(self) -> str:
@@ -100,6 +100,14 @@ class ContextMap:
         return {name: beside(name) for name in ("gap", "derivative", "composition", "norm")}
 
 
+@moved(
+    query_length=QUERY_LENGTH,
+    directions="tests=MapTests(directions=...)",
+    draws="tests=MapTests(draws=...)",
+    untrained="tests=MapTests(untrained=...)",
+    checkpoints="gone: whole steps of the weights are no longer tested",
+    progress="shown('context map', False), a context manager of icllab.core.progress",
+)
 @warns("context map")
 @names_ignored
 @shows("context map")
@@ -111,13 +119,8 @@ def context_map(
     subspace: Where | None,
     key: PRNGKeyArray,
     queries: int | Any = 256,
-    query_length: int = 1,
-    directions: int = 4,
-    draws: int = 3,
-    untrained: Untrained | None = None,
-    checkpoints: Sequence[Any] = (),
+    tests: MapTests | None = None,
     solver: MapSolver | None = None,
-    progress: bool | None = None,
 ) -> ContextMap:
     r"""Weights that answer without a context as the model answers with it, measured beside those of null targets.
 
@@ -146,22 +149,16 @@ def context_map(
         subspace: Weights that may change, as ``where`` of ``equinox.tree_at`` and ``fit(trainable=...)``; None: all.
         key: Key of queries, nulls and directions.
         queries: Number of queries for the fit, and the same number held out; or prompts stacked on a leading axis, half
-            of them for the fit.
-        query_length: Number of positions of a query.
-        directions: Number of random directions of the derivative test, at least 2.
-        draws: Number of networks of each null, at least 2.
-        untrained: Function of a key that samples an untrained network; None: permute every array of the model.
-        checkpoints: Models of the same shapes near w; :math:`\tau_c` is also measured for the whole step to each.
+            of them for the fit; or a :class:`~icllab.diagnostics.contexts.queries.QuerySource`.
+        tests: Number of directions and of nulls; None: the default
+            :class:`~icllab.diagnostics.contexts.map_tests.MapTests`.
         solver: Options of the fits; None: the default :class:`~icllab.diagnostics.contexts.solvers.MapSolver`.
-        progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
-            notebook.
 
     Returns:
         A :class:`ContextMap`. Its ``dataset`` has ``gap``, ``derivative``, ``unmoved``, ``composition``, each with an
         ``_error``, and ``norm``; the same of the nulls over ``null`` (``unrelated``, ``untrained``) and ``draw`` with
-        the prefix ``null_``; ``rank_gap`` over ``map_rank``; ``step_derivative`` and ``null_step_derivative`` over
-        ``checkpoint``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``, ``converged``. The attributes
-        describe the queries.
+        the prefix ``null_``; ``rank_gap`` over ``map_rank``; ``divergence``, :math:`D_c(w, w)`, in nats; ``gradient``,
+        ``converged``. The attributes describe the queries.
 
     Raises:
         InputError: The subspace has no weights, or none that affects a query; the context is empty, too long for the
@@ -171,25 +168,24 @@ def context_map(
     Derived: docs/context-map.md, The map.
     """
     require_key(key)
-    require_integer("directions", directions, least=2)
-    require_integer("draws", draws, least=2)
-    map_solver, context = MapSolver() if solver is None else solver, unpadded(context)
+    tests, map_solver = tests or MapTests(), MapSolver() if solver is None else solver
+    context, source = unpadded(context), QuerySource.of(queries)
     of_networks, of_directions = (jax.random.fold_in(key, i) for i in (1, 2))
     case, query_set = nulls.context_case(
-        model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
+        model, task, context, subspace=subspace, queries=source.prompts, size=source.length, key=key
     )
     mask, kind = case.fit.mask, case.fit.kind
     start = float(jnp.mean(divergence(kind, case.held_out, answers_alone(model, query_set.held_out))))
     if not np.isfinite(start) or start == 0:
-        raise expected("context", "one that changes the model's answers", f"a divergence of {start:g}")
-    warnings = unused_parameters(case.fit, query_length)
-    stage("fits", 1 + 2 * draws)
+        raise expected("context", "examples that change the model's answers", f"a divergence of {start:g}")
+    warnings = unused_parameters(case.fit, source.length)
+    stage("fits", 1 + 2 * tests.draws)
     own_map = fit_map(case, map_solver)
     advance()
-    tests = MapTests(context, query_set, mask, kind, map_solver, model, checkpoints, directions, of_directions)
-    rows = {("own", 0): tests.measure(own_map, reference=own_map, partner=own_map)}
+    measurements = MapMeasurements(context, query_set, mask, kind, map_solver, tests.directions, of_directions)
+    rows = {("own", 0): measurements.measure(own_map, reference=own_map, partner=own_map)}
     converged = {}
-    networks = nulls.null_networks(model, draws, untrained=untrained, key=of_networks)
+    networks = nulls.null_networks(model, tests.draws, untrained=tests.untrained, key=of_networks)
     for i, network in enumerate(networks):  # one at a time is in memory
         for name in NULLS:
             null = nulls.unrelated_case(case, network, context, query_set)
@@ -198,19 +194,16 @@ def context_map(
             candidate = fit_map(null, map_solver)
             converged[name, i] = candidate.converged
             reference = own_map if name == "unrelated" else candidate
-            rows[name, i] = tests.measure(candidate, reference=reference, partner=candidate)
+            rows[name, i] = measurements.measure(candidate, reference=reference, partner=candidate)
             advance()
-    ranks, gaps = tests.rank_curve(own_map)
-    dataset = (
-        _dataset(rows, draws)
-        .assign_coords(map_rank=ranks)
-        .assign(
-            rank_gap=("map_rank", gaps),
-            divergence=start,
-            gradient=float(own_map.solution.gradient),
-            converged=own_map.converged,
-            null_converged=(("null", "draw"), _by_null(draws, lambda name, i: converged[name, i])),
-        )
+    ranks, gaps = measurements.rank_curve(own_map)
+    dataset = _dataset(rows, tests.draws).assign_coords(map_rank=ranks)
+    dataset = dataset.assign(
+        rank_gap=("map_rank", gaps),
+        divergence=start,
+        gradient=float(own_map.solution.gradient),
+        converged=own_map.converged,
+        null_converged=(("null", "draw"), _by_null(tests.draws, lambda name, i: converged[name, i])),
     )
     dataset.attrs.update(query_set.description, method=own_map.method, steps=int(own_map.solution.steps), head=kind)
     warnings += _warnings(dataset)
@@ -222,14 +215,13 @@ def _by_null(draws: int, value: Any) -> np.ndarray:
 
 
 def _dataset(rows: dict[tuple[str, int], dict[str, np.ndarray]], draws: int) -> xr.Dataset:
-    """Measurements of the map with their errors, and those of the nulls."""
+    """Measurements of the map and of the nulls, with their errors."""
     variables: dict[str, Any] = {}
     for quantity, pair in rows["own", 0].items():
-        dims = ("checkpoint",) if pair.ndim > 1 else ()
         values = _by_null(draws, lambda name, i, quantity=quantity: rows[name, i][quantity])
         for suffix, column in (("", 0), ("_error", 1)):
-            variables[quantity + suffix] = (dims, pair[..., column])
-            variables[f"null_{quantity}{suffix}"] = (("null", "draw", *dims), values[..., column])
+            variables[quantity + suffix] = ((), pair[column])
+            variables[f"null_{quantity}{suffix}"] = (("null", "draw"), values[..., column])
     variables = {name: value for name, value in variables.items() if not name.endswith(("norm_error", "solve_error"))}
     return xr.Dataset(variables, coords={"null": list(NULLS), "draw": np.arange(draws)})
 

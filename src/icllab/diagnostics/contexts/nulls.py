@@ -49,15 +49,6 @@ class MapCase(eqx.Module):
         parts = [answer_changes(self.mover, part, direction, context) for part in (queries.fitted, queries.held_out)]
         return self._scaled(*parts)
 
-    def steps(self, context: Any, queries: Queries, direction: Any) -> Array:
-        """Change of the held-out targets in a whole step."""
-        end = with_parameters(self.mover, jax.tree.map(jnp.add, parameters(self.mover), direction))
-        fitted_answers, held_out_answers = (
-            [answers_after(network, context, part) for network in (self.mover, end)]
-            for part in (queries.fitted, queries.held_out)
-        )
-        return self._scaled(fitted_answers[1] - fitted_answers[0], held_out_answers[1] - held_out_answers[0])[1]
-
     def _scaled(self, fitted_changes: Array, held_out_changes: Array) -> tuple[Array, Array]:
         if self.factor is None:
             return fitted_changes, held_out_changes

@@ -1,7 +1,8 @@
 r"""Queries after a context and without it.
 
 A *context* is the part of a prompt before its last query: all :math:`\ell` examples, or the first n - 2 of n tokens. A
-*query* is the last ``query_length`` positions of another prompt; the answer is that at the last position.
+*query* is the last positions of another prompt, one unless a :class:`QuerySource` says how many; the answer is that at
+the last position.
 
 A query without context is given by the prompt's ``alone``. Positions of regression and tokens restart. An item-label
 query keeps its position, and so does each half of a context: the later half stays, the earlier half moves up to the
@@ -12,6 +13,7 @@ that has a target, in a few-shot prompt at the first token of the answer.
 """
 
 import functools
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeGuard
 
@@ -29,6 +31,7 @@ from icllab.models.contexts.prefixes import Prefixed, after
 from icllab.models.networks.transformer import Transformer
 from icllab.tasks.few_shot import FewShotPrompt
 
+QUERY_LENGTH = "queries=QuerySource(prompts, length)"  # as an argument that moved
 LARGE = 1000  # token ids of a vocabulary from which a transformer's answers take shortcuts
 
 
@@ -64,6 +67,24 @@ def halve_context(context: Prompt) -> tuple[Any, Any]:
     return context.alone(first, size=first + 1), context.alone(last, size=last - first + 1)
 
 
+@dataclass(frozen=True)
+class QuerySource:
+    """Source of queries of several positions.
+
+    Attributes:
+        prompts: Number of queries, or prompts stacked on a leading axis, as a diagnostic takes them for ``queries``.
+        length: Number of positions of a query, the last ones of its prompt.
+    """
+
+    prompts: Any
+    length: int = 1
+
+    @classmethod
+    def of(cls, queries: Any) -> "QuerySource":
+        """Return a source unchanged; turn a number or prompts into a source of queries of one position."""
+        return queries if isinstance(queries, cls) else cls(queries)
+
+
 class Queries(eqx.Module):
     """Stacked queries without context: for the fit of a map, and held out."""
 
@@ -83,7 +104,7 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
     context = unpadded(context)
     if context.length < 1:
         raise expected("context", "at least one example before its last query", f"{context.positions} position")
-    require_integer("query_length", size)
+    require_integer("queries.length", size)
     if isinstance(count, Integral):
         require_integer("queries", count, least=2)
         prompts, source = sample_prompts(task, key=key, prompts=2 * int(count)), type(task).__name__
@@ -96,7 +117,7 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
         raise expected("queries", "at least four prompts on a leading axis", total)
     example = jax.tree.map(lambda leaf: leaf[0], prompts)
     if size > example.positions:
-        raise expected("query_length", f"at most {example.positions}, the positions of a prompt", size)
+        raise expected("queries.length", f"at most {example.positions}, the positions of a prompt", size)
     ragged = scored_positions(prompts) is not None
     queries = _endings(prompts, size) if ragged else _alone(prompts, context, size)
     if not isinstance(queries, type(context)):
@@ -112,7 +133,7 @@ def queries_for(context: Prompt, task: AbstractTask, *, count: int | Any, size: 
 
 
 def unpadded(context: Any) -> Any:
-    """A context without its padding; raise if it is no prompt, or a few-shot prompt, whose query has no known begin."""
+    """Remove the padding of a context; raise unless it is a prompt with a known start of its query."""
     if not isinstance(context, Prompt):
         raise expected("context", "one prompt", type(context).__name__, "task.sample(key=key) draws one")
     if isinstance(context, FewShotPrompt):
@@ -126,7 +147,7 @@ def unpadded(context: Any) -> Any:
 
 
 def _endings(prompts: Any, size: int) -> Any:
-    """Of stacked prompts with a mask, the ``size`` positions that end at the last target, or as many as there are."""
+    """Cut stacked prompts with a mask to at most ``size`` positions that end at the last target."""
     scored = np.asarray(scored_positions(prompts))
     answered = isinstance(prompts, FewShotPrompt) and prompts.answer is not None
     ends = scored.argmax(1) + 1 if answered else scored.sum(1)
@@ -154,7 +175,7 @@ def _require_room(context: Prompt, size: int) -> None:
 
 
 def _of_large_vocabulary(model: Any, prompt: Any) -> TypeGuard[Transformer | Prefixed]:
-    """Whether a model is a transformer of at least ``LARGE`` token ids; of fewer its programs stay as they were."""
+    """True for a transformer of at least ``LARGE`` token ids; smaller ones need no shortcut."""
     transformer = model.model if isinstance(model, Prefixed) else model
     if not (isinstance(transformer, Transformer) and isinstance(prompt, TokenPrompt)):
         return False
@@ -196,7 +217,7 @@ def require_answer(model: Predictor, context: Any, queries: Queries) -> jax.Shap
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         raise expected(
-            "model", "one that answers the context and a query", f"{type(error).__name__}: {first}"
+            "model", "a model that answers the context and a query", f"{type(error).__name__}: {first}"
         ) from error
 
 

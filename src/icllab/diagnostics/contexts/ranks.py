@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.core.calls import moved
 from icllab.core.domains import PROPER_FRACTION
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt
@@ -29,10 +30,19 @@ from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.contexts import nulls
 from icllab.diagnostics.contexts.distances import metric_root
 from icllab.diagnostics.contexts.map_tests import fit_map
-from icllab.diagnostics.contexts.queries import answers_alone, join_prompt, last_answer, unpadded
+from icllab.diagnostics.contexts.queries import (
+    QUERY_LENGTH,
+    QuerySource,
+    answers_alone,
+    join_prompt,
+    last_answer,
+    unpadded,
+)
 from icllab.diagnostics.contexts.solvers import MapSolver, unused_parameters
 from icllab.diagnostics.contexts.subspaces import Where, parameter_mask
 from icllab.diagnostics.stretches import map_in_stretches
+
+THRESHOLD = 1e-3  # theta, relative to the largest eigenvalue
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +51,7 @@ class ContextRank:
 
     Attributes:
         weights: The model of the weights :math:`f_c(w)`.
-        rank: :math:`r_c`, the number of eigenvalues of :math:`M_c` above the threshold times the largest.
+        rank: :math:`r_c`, the number of eigenvalues of :math:`M_c` above a thousandth of the largest.
         participation: :math:`(\sum \lambda_i)^2 / \sum \lambda_i^2` of these eigenvalues.
         query_rank: Rank of :math:`G'` over the weights that vary or may change, by the same threshold.
         eigenvalues: Eigenvalues of :math:`M_c` in descending order, as many as rows allow.
@@ -63,6 +73,15 @@ class ContextRank:
     def degeneracy(self) -> int:
         r""":math:`\delta_c = \operatorname{rank} G' - r_c`."""
         return self.query_rank - self.rank
+
+    def rank_above(self, threshold: float) -> int:
+        r""":math:`r_c` with another threshold :math:`\theta`.
+
+        Raises:
+            InputError: The threshold is not between 0 and 1.
+        """
+        PROPER_FRACTION.require("threshold", threshold)
+        return _count_above(self.eigenvalues, threshold)
 
     def overlap(self, other: "ContextRank") -> float:
         r"""Overlap of the weight directions that two contexts use.
@@ -97,6 +116,7 @@ class ContextRank:
         }
 
 
+@moved(query_length=QUERY_LENGTH, threshold="ContextRank.rank_above(threshold)")
 def context_rank(
     model: Predictor,
     task: AbstractTask,
@@ -106,8 +126,6 @@ def context_rank(
     key: PRNGKeyArray,
     weights: Where | None = None,
     queries: int | Any = 64,
-    query_length: int = 1,
-    threshold: float = 1e-3,
     solver: MapSolver | None = None,
 ) -> ContextRank:
     r"""Rank of a context's map in the space of answers to queries.
@@ -115,10 +133,10 @@ def context_rank(
     .. math:: M_c = Df_c^\top\, G'\, Df_c, \qquad r_c = \#\{i : \lambda_i > \theta \lambda_1\}, \qquad
               \delta_c = \operatorname{rank} G' - r_c
 
-    with :math:`G'` the Fisher matrix of the model without context at :math:`f_c(w)`. The derivative :math:`Df_c` is the
-    identity along weights that affect no query; :math:`M_c` counts only directions that change answers. If
-    :math:`T_w(c, x) = T_{f_c(w)}(x)` for all w nearby, :math:`M_c` is the Fisher matrix of the model with the context
-    at w. If only some ``weights`` vary, the rank is that of :math:`f_c` on these.
+    with :math:`G'` the Fisher matrix of the model without context at :math:`f_c(w)` and :math:`\theta = 10^{-3}`. The
+    derivative :math:`Df_c` is the identity along weights that affect no query; :math:`M_c` counts only directions that
+    change answers. If :math:`T_w(c, x) = T_{f_c(w)}(x)` for all w nearby, :math:`M_c` is the Fisher matrix of the model
+    with the context at w. If only some ``weights`` vary, the rank is that of :math:`f_c` on these.
 
     Args:
         model: Model at its weights w.
@@ -129,9 +147,7 @@ def context_rank(
         weights: Weights w that vary, as ``where`` of ``equinox.tree_at``; None: all. Of a large network, few.
         queries: Number of queries, or prompts stacked on a leading axis, of which half are used. Memory is proportional
             to queries times outputs times the weights that vary or may change, time to the cube of queries times
-            outputs.
-        query_length: Number of positions of a query.
-        threshold: :math:`\theta`.
+            outputs. Or a :class:`~icllab.diagnostics.contexts.queries.QuerySource`.
         solver: Options of the fit; None: the defaults. Here the ridge :math:`\mu` is relative to the largest
             eigenvalue of K.
 
@@ -141,14 +157,13 @@ def context_rank(
     Derived: docs/context-map.md, The rank of a context.
     """
     require_key(key)
-    PROPER_FRACTION.require("threshold", threshold)
-    map_solver, context = MapSolver() if solver is None else solver, unpadded(context)
+    map_solver, context, source = MapSolver() if solver is None else solver, unpadded(context), QuerySource.of(queries)
     varied_mask = parameter_mask(model, weights, "weights")
     case, query_set = nulls.context_case(
-        model, task, context, subspace=subspace, queries=queries, size=query_length, key=key
+        model, task, context, subspace=subspace, queries=source.prompts, size=source.length, key=key
     )
     mask, kind = case.fit.mask, case.fit.kind
-    unused_parameters(case.fit, query_length)
+    unused_parameters(case.fit, source.length)
     own_map = fit_map(case, map_solver)
 
     full_mask = jax.tree.map(lambda *flags: any(flags), mask, varied_mask)
@@ -158,12 +173,12 @@ def context_rank(
     subspace_columns, varied_columns = (alone[:, _columns(full_mask, part, model)] for part in (mask, varied_mask))
     smooth = _smoother(subspace_columns, map_solver.ridge_of(z.dtype))
     map_rows = varied_columns + smooth @ (after - varied_columns)
-    spectrum, basis = _spectrum(map_rows, threshold)
+    spectrum, basis = _spectrum(map_rows)
     return ContextRank(
         weights=own_map.model,
         rank=len(basis),
         participation=float(spectrum.sum() ** 2 / np.sum(spectrum**2)) if spectrum.any() else 0.0,
-        query_rank=len(_spectrum(alone, threshold)[1]),
+        query_rank=len(_spectrum(alone)[1]),
         eigenvalues=spectrum,
         basis=basis,
         converged=own_map.converged,
@@ -193,7 +208,7 @@ def metric_spectrum(
 def cut_in_metric(
     change: Float[Array, "inner outer"], covariance: Float[Array, "row column"], rank: int
 ) -> Float[Array, "inner outer"]:
-    r"""The change of a rank that is nearest in what it does to the layer's outputs.
+    r"""Change of rank r with the nearest effect on the layer's outputs.
 
     .. math:: \Delta W_r = \Delta W\, V_r V_r^\top
               = \arg\min_{\operatorname{rank} M \le r} E\,|(\Delta W - M)^\top a|^2
@@ -233,12 +248,15 @@ def _smoother(jacobian: np.ndarray, ridge: float) -> np.ndarray:
     return (vectors * share) @ vectors.T
 
 
-def _spectrum(rows: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+def _spectrum(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Squared singular values of the rows, and the right singular vectors of those above the threshold."""
     _, singular, directions = np.linalg.svd(rows, full_matrices=False)
     values = singular**2
-    count = int(np.sum(values > threshold * values.max())) if values.max() > 0 else 0
-    return values, directions[:count]
+    return values, directions[: _count_above(values, THRESHOLD)]
+
+
+def _count_above(values: np.ndarray, threshold: float) -> int:
+    return int(np.sum(values > threshold * values.max())) if values.max() > 0 else 0
 
 
 def _columns(full: Any, part: Any, model: Any) -> np.ndarray:

@@ -299,7 +299,7 @@ def carry(fit: MapFit, direction: Any, change: Float[Array, "query output"], sol
 
 
 def along(direction: Any, step: Any) -> Any:
-    """A change of all weights, with that of the free weights added."""
+    """Add a step of the free weights to a change of all weights."""
     return jax.tree.map(lambda s, d: d if s is None else d + s, step, direction, is_leaf=lambda leaf: leaf is None)
 
 
@@ -358,7 +358,7 @@ def _solution(fit: MapFit, origin: _Origin, w: Array, slope: Array, count: Array
 
 @eqx.filter_jit
 def _used_parameters(fit: MapFit) -> Any:
-    """Whether the answers have a nonzero gradient in every weight array."""
+    """True for each weight array in which the answers have a nonzero gradient."""
     data = (fit.queries, fit.targets)
     answers, back = jax.vjp(lambda free: fit.outputs(free, data), fit.free)
     # Irrational weights avoid accidental cancellation between answers.
@@ -372,6 +372,10 @@ def unused_parameters(fit: MapFit, query_length: int) -> list[str]:
     used = {jax.tree_util.keystr(path).lstrip("."): bool(is_used) for path, is_used in leaves}
     names = [name for name, is_used in used.items() if not is_used]
     if len(names) == len(used):
-        hint = "a query of one token attends to itself alone: query_length=3" if query_length == 1 else ""
+        hint = (
+            "a query of one token attends to itself alone: queries=QuerySource(prompts, length=3)"
+            if query_length == 1
+            else ""
+        )
         raise expected("subspace", "weights that a query feels", "gradients that are exactly 0", hint)
     return [f"no query feels {', '.join(names)}"] if names else []

@@ -159,7 +159,7 @@ def log_ratios(tests: xr.Dataset, world: str, *, level: float = LEVEL) -> xr.Dat
 
 
 def _converged(tests: xr.Dataset, world: str) -> xr.DataArray:
-    """Whether the fits of a world and of the null have converged."""
+    """True for each context whose fits have converged, in a world and in the null."""
     return tests["converged"].sel(world=[world, "other"]).all("world")
 
 

@@ -4,6 +4,7 @@ A product of the Hessian with a vector costs about two gradients.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 
+from icllab.core.calls import moved
 from icllab.core.domains import NON_NEGATIVE, POSITIVE, Domain
 from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.progress import in_stretches, shows, stage
@@ -31,6 +33,39 @@ BATCH = 256  # prompts of a task in memory at once
 NEARBY = 10.0**0.5  # factor on the threshold for rank_low and rank_high
 
 
+@dataclass(frozen=True, kw_only=True)
+class SpectrumSolver:
+    r"""Options of the computation of a spectrum.
+
+    Attributes:
+        extreme: Number of eigenvalues at each end.
+        probes: Number of random vectors for traces, rank and density.
+        order: Number of products for each probe.
+        threshold: :math:`\theta`; None: the rounding error of the largest eigenvalue.
+        dense: Largest number of parameters for a dense matrix, whose results are exact.
+
+    Raises:
+        InputError: A number is out of range.
+    """
+
+    extreme: int = 8
+    probes: int = 16
+    order: int = 64
+    threshold: float | None = None
+    dense: int = DENSE
+
+    def __post_init__(self) -> None:
+        for name in ("extreme", "probes", "order"):
+            require_integer(name, getattr(self, name))
+        if self.threshold is not None:
+            NON_NEGATIVE.require("threshold", self.threshold)
+        require_integer("dense", self.dense, least=0)
+
+
+MOVED = {name: f"solver=SpectrumSolver({name}=...)" for name in ("extreme", "probes", "order", "threshold", "dense")}
+
+
+@moved(**MOVED)
 @names_ignored
 @shows("Hessian")
 def hessian_spectrum(
@@ -40,12 +75,8 @@ def hessian_spectrum(
     key: PRNGKeyArray,
     data: Any = None,
     batch: int | None = None,
-    extreme: int = 8,
-    probes: int = 16,
-    order: int = 64,
-    threshold: float | None = None,
-    dense: int = DENSE,
     weights: Any = None,
+    solver: SpectrumSolver | None = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Spectrum of a loss's Hessian: extreme eigenvalues, trace, rank and density.
@@ -60,15 +91,11 @@ def hessian_spectrum(
         key: Key of the probes.
         data: Tree of arrays with a leading axis of samples, or None.
         batch: Number of samples in memory at once; None: all.
-        extreme: Number of eigenvalues at each end.
-        probes: Number of random vectors for traces, rank and density.
-        order: Number of products for each probe.
-        threshold: :math:`\theta`; None: the rounding error of the largest eigenvalue.
-        dense: Largest number of parameters for a dense matrix, whose results are exact.
         weights: Weights that the matrix is over, the others held, as in
             :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient`; None: all. Of a large network take
             one layer: a product takes some ten forward passes over ``data``, and there are ``probes`` times ``order``
             of them, and about 40 for each eigenvalue.
+        solver: Number of probes and products, and the threshold; None: the default :class:`SpectrumSolver`.
         progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
             notebook.
 
@@ -90,11 +117,10 @@ def hessian_spectrum(
         loss, at, _ = restricted_loss(loss, at, weights, data)
     require_loss(*vector_loss(loss, at, data))
     matrix = Hessian(loss, at, data, batch)
-    return _spectrum(
-        matrix, "hessian", key, extreme=extreme, probes=probes, order=order, threshold=threshold, dense=dense
-    )
+    return _spectrum(matrix, "hessian", key, SpectrumSolver() if solver is None else solver)
 
 
+@moved(**MOVED)
 @names_ignored
 def fisher_spectrum(
     loss: Callable[..., Any],
@@ -104,12 +130,8 @@ def fisher_spectrum(
     data: Any,
     outputs: Callable[..., Any] | None = None,
     batch: int | None = None,
-    extreme: int = 8,
-    probes: int = 16,
-    order: int = 64,
-    threshold: float | None = None,
-    dense: int = DENSE,
     weights: Any = None,
+    solver: SpectrumSolver | None = None,
 ) -> xr.Dataset:
     r"""Spectrum of a Fisher matrix: of the samples' gradients, or of the model's own answers.
 
@@ -148,9 +170,10 @@ def fisher_spectrum(
         z = shape_of("outputs", "a function of parameters and samples", answer.of, centre, data)
         shape_of("loss", "a function of outputs and samples", loss, z, data)
         matrix, kind = GaussNewton(loss, at, data, batch, outputs=outputs), "gauss_newton"
-    return _spectrum(matrix, kind, key, extreme=extreme, probes=probes, order=order, threshold=threshold, dense=dense)
+    return _spectrum(matrix, kind, key, SpectrumSolver() if solver is None else solver)
 
 
+@moved(**MOVED)
 def effective_dimension(
     loss: Callable[..., Any],
     at: Any,
@@ -159,9 +182,7 @@ def effective_dimension(
     key: PRNGKeyArray,
     data: Any = None,
     batch: int | None = None,
-    probes: int = 16,
-    order: int = 64,
-    dense: int = DENSE,
+    solver: SpectrumSolver | None = None,
 ) -> TraceEstimate:
     r"""Effective number of directions that are steeper than a resolution.
 
@@ -173,7 +194,8 @@ def effective_dimension(
     Args:
         loss: Loss, as for :func:`hessian_spectrum`; so are the other arguments.
         resolution: :math:`\rho`, in units of the Hessian.
-        order: Number of products for each probe; about :math:`\sqrt{h_{\max}/\rho}` are needed, and ``gap`` shows it.
+        solver: Number of probes and of products; about :math:`\sqrt{h_{\max}/\rho}` products are needed for each
+            probe, and ``gap`` shows whether they suffice.
 
     Raises:
         InputError: The resolution is not positive and finite, or as for :func:`hessian_spectrum`.
@@ -183,16 +205,17 @@ def effective_dimension(
     POSITIVE.require("resolution", resolution)
     at, data, batch, loss, key = _located(loss, at, data, batch, key)
     require_loss(*vector_loss(loss, at, data))
-    matrix = Hessian(loss, at, data, batch)
-    size, dtype = _size(matrix, dense)
+    matrix, solver = Hessian(loss, at, data, batch), SpectrumSolver() if solver is None else solver
+    size, dtype = _size(matrix, solver.dense)
 
     def share(h: np.ndarray) -> np.ndarray:
         steep = np.clip(h, 0, None)
         return steep / (steep + resolution)
 
-    if size <= dense:
+    if size <= solver.dense:
         return TraceEstimate(float(np.sum(share(_all_eigenvalues(matrix)))), 0.0)
-    return spectral_measure(matrix, size, key=key, probes=probes, order=order, dtype=dtype).trace_of(share)
+    measure = spectral_measure(matrix, size, key=key, probes=solver.probes, order=solver.order, dtype=dtype)
+    return measure.trace_of(share)
 
 
 def curvatures(loss: Any, at: Any, *, key: PRNGKeyArray, dense: int = DENSE) -> tuple[np.ndarray, np.ndarray | None]:
@@ -224,24 +247,10 @@ def _located(loss: Any, at: Any, data: Any, batch: int | None, key: PRNGKeyArray
     return at, data, BATCH if batch is None else batch, loss, key
 
 
-def _spectrum(
-    matrix: Curvature,
-    kind: str,
-    key: PRNGKeyArray,
-    *,
-    extreme: int,
-    probes: int,
-    order: int,
-    threshold: float | None,
-    dense: int,
-) -> xr.Dataset:
-    for name, value in (("extreme", extreme), ("probes", probes), ("order", order)):
-        require_integer(name, value)
-    if threshold is not None:
-        NON_NEGATIVE.require("threshold", threshold)
-    size, dtype = _size(matrix, dense)
-    attrs: dict[str, Any] = {"matrix": kind, "parameters": size, "exact": int(size <= dense)}
-    if size <= dense:
+def _spectrum(matrix: Curvature, kind: str, key: PRNGKeyArray, solver: SpectrumSolver) -> xr.Dataset:
+    size, dtype = _size(matrix, solver.dense)
+    attrs: dict[str, Any] = {"matrix": kind, "parameters": size, "exact": int(size <= solver.dense)}
+    if size <= solver.dense:
         modes = np.arange(size)
         eigenvalues = _all_eigenvalues(matrix)
         nodes, weights = eigenvalues[None], np.full((1, size), 1 / size)
@@ -251,16 +260,16 @@ def _spectrum(
 
     else:
         of_ends, of_probes = jax.random.split(key)
-        extreme = min(extreme, (size - 1) // 2)
+        extreme = min(solver.extreme, (size - 1) // 2)
         largest, smallest = extreme_eigenvalues(matrix, size, extreme, key=of_ends, dtype=dtype)
         modes = np.concatenate([np.arange(extreme), np.arange(size - extreme, size)])
         eigenvalues = np.concatenate([largest, smallest[::-1]])
-        measure = spectral_measure(matrix, size, key=of_probes, probes=probes, order=order, dtype=dtype)
+        measure = spectral_measure(matrix, size, key=of_probes, probes=solver.probes, order=solver.order, dtype=dtype)
         nodes, weights = measure.quadrature()
         trace_of = measure.trace_of
-        attrs |= {"probes": probes, "order": order}
+        attrs |= {"probes": solver.probes, "order": solver.order}
     rounding = max(size, ROUNDING) * float(jnp.finfo(dtype).eps) * float(np.max(np.abs(nodes)))
-    cutoff = rounding if threshold is None else threshold
+    cutoff = rounding if solver.threshold is None else solver.threshold
     total, rank = trace_of(lambda h: h), trace_of(lambda h: (h > cutoff).astype(float))
     nearby_ranks = [trace_of(lambda h, by=by: (h > cutoff * by).astype(float)).value for by in (NEARBY, 1 / NEARBY)]
     numbers = {"trace": total.value, "trace_error": total.error, "trace_gap": total.gap}
@@ -276,7 +285,6 @@ def _size(matrix: Curvature, dense: int) -> tuple[int, Any]:
     centre = matrix.centre
     if not centre.size or not jnp.issubdtype(centre.dtype, jnp.floating):
         raise expected("at", "arrays of a floating-point type", f"{centre.size} numbers of {centre.dtype}")
-    require_integer("dense", dense, least=0)
     if matrix.data is not None:
         sample_count(matrix.data)
     if centre.size > dense:

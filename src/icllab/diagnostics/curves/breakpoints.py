@@ -10,6 +10,7 @@ level between an assumed plateau and end.
 """
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,28 +19,54 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
+from icllab.core.calls import moved
 from icllab.core.domains import PROPER_FRACTION, Domain
-from icllab.core.errors import expected, require_integer, require_key, require_known
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.progress import advance, shows, stage
 from icllab.diagnostics.curves.curve_fits import CHANCE, PER_BREAK, PER_SEGMENT, SegmentFit, Segments, SmoothCurves, bic
-from icllab.diagnostics.curves.transition_times import SCALES, member_curves
+from icllab.diagnostics.curves.transition_times import member_curves
 
 FEWEST = 12  # smallest number of records
+RESOLUTION = 0.01  # share of the curve's range that is negligible
 
 
+@dataclass(frozen=True, kw_only=True)
+class BreakRule:
+    """Rule by which a break is reported.
+
+    Attributes:
+        confidence: Coverage of the intervals.
+        widest: Ratio of the ends of an interval at which a break is not reported, and of the ends of the shortest
+            smooth fall.
+
+    Raises:
+        InputError: A number is out of range.
+    """
+
+    confidence: float = 0.95
+    widest: float = 10.0
+
+    def __post_init__(self) -> None:
+        PROPER_FRACTION.require("confidence", self.confidence)
+        Domain(above=1, infinite=True, text="a ratio above 1").require("widest", self.widest)
+
+
+@moved(
+    variable="the curve itself: dataset[variable]",
+    along="curve.rename({along: 'step'})",
+    confidence="rule=BreakRule(confidence=...)",
+    widest="rule=BreakRule(widest=...)",
+    resolution="gone: it is a hundredth",
+    scale="gone: segments are straight in the logarithm of the step",
+)
 @shows("change points")
 def change_points(
     run_or_curve: Any,
     *,
     key: int | PRNGKeyArray = 0,
-    variable: str | None = None,
     max_breaks: int = 4,
     resamples: int = 300,
-    confidence: float = 0.95,
-    widest: float = 10.0,
-    resolution: float = 0.01,
-    scale: str = "log",
-    along: str = "step",
+    rule: BreakRule | None = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Breaks of a training curve, with bootstrap intervals, and whether to report them.
@@ -48,7 +75,7 @@ def change_points(
 
     .. math:: \mathrm{BIC}_K = T\log\Bigl(\frac{\mathrm{RSS}_K}{T} + \epsilon^2\Bigr) + (3K + 2)\log T,
 
-    with :math:`\epsilon` a negligible share of the curve's range: without it a noiseless curve has a break wherever no
+    with :math:`\epsilon` a hundredth of the curve's range: without it a noiseless curve has a break wherever no
     smooth formula is exact. The places minimise the residual sum of squares RSS. No break is reported
 
     - if a smooth curve has a BIC as low: a polynomial in x of degree at most six, or a fall
@@ -65,18 +92,13 @@ def change_points(
     records. It is not reported if its interval spans ``widest`` or reaches an end of the curve.
 
     Args:
-        run_or_curve: Run, or curves over ``along`` and at most one other axis, as for
+        run_or_curve: Run, or curves over ``step`` and at most one other axis, as for
             :func:`~icllab.diagnostics.curves.transition_times.transitions`. Steps without a record of every member are
-            left out, as is step 0 on a logarithmic scale.
+            left out, as is step 0.
         key: Seed of the resampling, or a key of JAX.
-        variable: Name of the curve in a Dataset or a run; None: as of :func:`transitions`.
         max_breaks: Largest number of breaks.
         resamples: Number of resamples of each bootstrap, and of reordered curves; at least 100.
-        confidence: Coverage of the intervals.
-        widest: Ratio of the ends of an interval at which a break is not reported.
-        resolution: Ratio of :math:`\epsilon` to the curve's range.
-        scale: Scale of the steps on which segments are straight, ``"log"`` or ``"linear"``.
-        along: Name of the time axis.
+        rule: When a break is reported; None: the default :class:`BreakRule`.
         progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
             notebook.
 
@@ -93,54 +115,31 @@ def change_points(
 
     Derived: docs/singular-training.md, Change points.
     """
-    seed = _seed(key)
-    require_known("scale", scale, SCALES)
+    seed, rule = _seed(key), BreakRule() if rule is None else rule
     require_integer("max_breaks", max_breaks)
     require_integer("resamples", resamples, least=100)
-    PROPER_FRACTION.require("confidence", confidence)
-    Domain(least=0, infinite=True).require("resolution", resolution)
-    Domain(above=1, infinite=True, text="a ratio above 1").require("widest", widest)
-    values, axis = member_curves(run_or_curve, variable, along)
-    t, members = np.asarray(values[along].values, float), np.asarray(values.transpose(axis, along).values, float)
-    usable = np.isfinite(members).all(0) & ((t > 0) | (scale == "linear"))
-    order = np.argsort(t[usable])
-    t, members = t[usable][order], members[:, usable][:, order]
-    if len(t) < FEWEST:
-        raise expected("curve", f"at least {FEWEST} steps that are recorded of all members", len(t))
-    x = np.log(t) if scale == "log" else t
-    max_breaks = min(max_breaks, len(t) // PER_SEGMENT - 1)
-    curve = members.mean(0)
-    floor = max(resolution * float(np.ptp(curve)), np.finfo(float).tiny ** 0.25)
-    segments = Segments(x, max_breaks, floor)
+    t, members = _records(run_or_curve)
+    curve, x = members.mean(0), np.log(t)
+    floor = max(RESOLUTION * float(np.ptp(curve)), np.finfo(float).tiny ** 0.25)
+    segments = Segments(x, min(max_breaks, len(t) // PER_SEGMENT - 1), floor)
     fits = segments.fits(curve)
     bics = np.array([bic(fit.residuals, PER_BREAK * k + 2, floor) for k, fit in enumerate(fits)])
     best = fits[int(np.argmin(bics))]
-    smooth_curves = SmoothCurves(x, t, widest, floor)
+    smooth_curves = SmoothCurves(x, t, rule.widest, floor)
     smooth = smooth_curves.best(curve)
     rng = np.random.default_rng(seed)
-    bootstraps = [_block_bootstrap(best, rng, resamples, segments)]
-    if len(members) >= 3 and best.breaks:
-        draws = rng.integers(len(members), size=(resamples, len(members)))
-        bootstraps.append(np.array([segments.breaks(members[draw].mean(0), len(best.breaks)) for draw in draws]))
+    bootstraps = _bootstraps(best, members, rng, resamples, segments)
     chance = _shuffle_chance(segments, curve, rng, resamples) if best.breaks else 1.0
     count, lead = len(best.breaks), smooth.bic - float(bics.min())
     rho, smooth_chance = smooth_curves.chance(smooth, segments, curve, count, lead, rng, resamples)
-    objection = ""
-    if chance > CHANCE:
-        objection = f"of curves of the same values in another order {chance:.0%} gain as much from breaks"
-    elif lead <= 0:
-        objection = f"{smooth.name} does as well without a break"
-    elif smooth_chance > CHANCE:
-        noise_model = f"smooth curves with noise of its autocorrelation {rho:.2f}"
-        objection = f"of {noise_model} {smooth_chance:.0%} gain as much from breaks"
-    judgements = [_judge(t, k, best, bootstraps, confidence, widest) for k in range(count)]
+    objection = _objection(chance, lead, smooth.name, smooth_chance, rho)
+    judgements = [_judge(t, k, best, bootstraps, rule) for k in range(count)]
     reasons = [objection or reason for _, reason in judgements]
-    points = [math.sqrt(t[i - 1] * t[i]) if scale == "log" else (t[i - 1] + t[i]) / 2 for i in best.breaks]
     slopes = [after[1] - before[1] for before, after in pairwise(best.lines)]
     approval = "its place is known, and no smooth curve does as well"
     return xr.Dataset(
         {
-            "change_point": ("change", np.array(points, float)),
+            "change_point": ("change", np.array([math.sqrt(t[i - 1] * t[i]) for i in best.breaks], float)),
             "jump": ("change", np.array([best.jump(x, k) for k in range(count)], float)),
             "slope_change": ("change", np.array(slopes, float)),
             "reported": ("change", np.array([not reason for reason in reasons], bool)),
@@ -162,8 +161,31 @@ def change_points(
     )
 
 
+def _records(run_or_curve: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Positive steps with a record of every member, in order, and the values [member, step]."""
+    curves, _ = member_curves(run_or_curve)
+    t, values = np.asarray(curves["step"].values, float), np.asarray(curves.values, float)
+    usable = np.isfinite(values).all(0) & (t > 0)
+    order = np.argsort(t[usable])
+    if len(order) < FEWEST:
+        raise expected("curve", f"at least {FEWEST} steps that are recorded of all members", len(order))
+    return t[usable][order], values[:, usable][:, order]
+
+
+def _objection(chance: float, lead: float, smooth: str, smooth_chance: float, rho: float) -> str:
+    """Reason to report no break at all, or an empty string."""
+    if chance > CHANCE:
+        return f"of curves of the same values in another order {chance:.0%} gain as much from breaks"
+    if lead <= 0:
+        return f"{smooth} does as well without a break"
+    if smooth_chance > CHANCE:
+        noise_model = f"smooth curves with noise of its autocorrelation {rho:.2f}"
+        return f"of {noise_model} {smooth_chance:.0%} gain as much from breaks"
+    return ""
+
+
 def _seed(key: Any) -> int | list[int]:
-    """Numbers of a key of JAX, or the seed itself."""
+    """Seed for NumPy: an integer as it is, or the numbers of a key of JAX."""
     if isinstance(key, jax.Array) and jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
         require_key(key)
         return np.asarray(jax.random.key_data(key)).ravel().tolist()
@@ -180,6 +202,17 @@ def _shuffle_chance(segments: Segments, curve: np.ndarray, rng: np.random.Genera
         exceedances += segments.gain(rng.permutation(curve)) >= gain
         advance()
     return (1 + exceedances) / (1 + resamples)
+
+
+def _bootstraps(
+    fit: SegmentFit, members: np.ndarray, rng: np.random.Generator, resamples: int, segments: Segments
+) -> list[np.ndarray]:
+    """Breaks of curves with resampled residuals and, of three members or more, with resampled members."""
+    bootstraps = [_block_bootstrap(fit, rng, resamples, segments)]
+    if len(members) >= 3 and fit.breaks:
+        draws = rng.integers(len(members), size=(resamples, len(members)))
+        bootstraps.append(np.array([segments.breaks(members[draw].mean(0), len(fit.breaks)) for draw in draws]))
+    return bootstraps
 
 
 def _block_bootstrap(fit: SegmentFit, rng: np.random.Generator, resamples: int, segments: Segments) -> np.ndarray:
@@ -203,22 +236,19 @@ def _block_bootstrap(fit: SegmentFit, rng: np.random.Generator, resamples: int, 
 
 
 def _judge(
-    t: np.ndarray, k: int, fit: SegmentFit, bootstraps: list[np.ndarray], confidence: float, widest: float
+    t: np.ndarray, k: int, fit: SegmentFit, bootstraps: list[np.ndarray], rule: BreakRule
 ) -> tuple[tuple[float, float], str]:
     """Interval of a break, and the objection to it, or an empty string."""
     at = fit.breaks[k]
-    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    tails = [(1 - rule.confidence) / 2, (1 + rule.confidence) / 2]
     low = high = at
     for breaks in bootstraps:
-        nearest = breaks[:, k]
-        if t[0] > 0:
-            # The nearest break of each resampled curve: its other breaks may be other changes.
-            nearest = breaks[np.arange(len(breaks)), np.argmin(np.abs(np.log(t[breaks] / t[at])), axis=1)]
+        # The nearest break of each resampled curve: its other breaks may be other changes.
+        nearest = breaks[np.arange(len(breaks)), np.argmin(np.abs(np.log(t[breaks] / t[at])), axis=1)]
         ends = np.quantile(nearest, tails, method="inverted_cdf").astype(int)
         low, high = min(low, int(ends[0])), max(high, int(ends[1]))
     interval = (float(t[low - 1]), float(t[high]))
-    ratio = interval[1] / interval[0] if interval[0] > 0 else math.inf
-    if ratio >= widest:
-        return interval, f"its interval, {interval[0]:.3g} to {interval[1]:.3g}, spans a factor of {widest:g}"
+    if interval[1] / interval[0] >= rule.widest:
+        return interval, f"its interval, {interval[0]:.3g} to {interval[1]:.3g}, spans a factor of {rule.widest:g}"
     reaches = low <= PER_SEGMENT or high >= len(t) - PER_SEGMENT
     return interval, "its interval reaches an end of the curve" if reaches else ""

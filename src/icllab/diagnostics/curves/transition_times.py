@@ -25,6 +25,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import t as student
 
+from icllab.core.calls import moved
 from icllab.core.domains import FRACTION, PROPER_FRACTION
 from icllab.core.errors import expected, require_known
 from icllab.core.result_warnings import warns
@@ -38,18 +39,17 @@ NOISE = 5.0  # smallest change that counts as a transition, in standard deviatio
 SCALES = ("linear", "log")
 
 
+@moved(variable="the curve itself: dataset[variable]", along="curve.rename({along: 'step'})")
 @warns("transition time", "transition_time", "")
 def transitions(
     run_or_curve: Any,
     *,
-    variable: str | None = None,
     plateau: float | None = None,
     end: float | None = None,
     level: float = 0.5,
     edges: tuple[float, float] = (0.1, 0.9),
     window: tuple[float, float] = (0.5, 0.8),
     scale: str = "linear",
-    along: str = "step",
     confidence: float = 0.95,
 ) -> xr.Dataset:
     r"""Time, width and plateau of the transition of every member, and the survival function of all members.
@@ -60,10 +60,9 @@ def transitions(
     no curve ends further from its start than five standard deviations of its noise.
 
     Args:
-        run_or_curve: A :class:`Run <icllab.training.runs.Run>`, or curves over ``along`` and at most one other axis:
-            members, seeds. NaN means not recorded; a curve ends with its last recorded value.
-        variable: Name of the curve in a Dataset or a run. The default for a run is ``held_out_loss`` if it is recorded,
-            else ``training_loss``, averaged over positions.
+        run_or_curve: Curves over ``step`` and at most one other axis: members, seeds. NaN means not recorded; a curve
+            ends with its last recorded value. Of a :class:`Run <icllab.training.runs.Run>`, its ``held_out_loss`` if it
+            is recorded, else its ``training_loss``, averaged over positions.
         plateau: p, in the unit of the curve, or None.
         end: e, or None.
         level: Level of u at the transition time, between the edges.
@@ -71,7 +70,6 @@ def transitions(
         window: Shares of the transition time between which the plateau is averaged. For a curve that does not cross,
             the average runs from the first share of its length to its end.
         scale: Interpolation of v, ``"linear"`` in the step or in its logarithm, ``"log"``.
-        along: Name of the time axis.
         confidence: Coverage of all intervals. That of the plateau is Student's, over members; for the survival function
             see :func:`kaplan_meier <icllab.diagnostics.curves.survival.kaplan_meier>`.
 
@@ -89,19 +87,10 @@ def transitions(
 
     Derived: docs/transitions.md, Time and width.
     """
-    require_known("scale", scale, SCALES)
-    PROPER_FRACTION.require("level", level)
-    PROPER_FRACTION.require("confidence", confidence)
-    for name, ends in (("edges", edges), ("window", window)):
-        if FRACTION.read(name, ends).shape != (2,):
-            raise expected(name, "two numbers from 0 to 1", ends)
-    if not 0 <= edges[0] < level < edges[1] <= 1:
-        raise expected("edges", f"two numbers from 0 to 1 around the level {level:g}", list(edges))
-    if not 0 <= window[0] < window[1] <= 1:
-        raise expected("window", "two shares from 0 to 1, in order", list(window))
-    values, axis = member_curves(run_or_curve, variable, along)
+    _require(level, edges, window, scale, confidence)
+    values, axis = member_curves(run_or_curve)
     curves = [
-        _Curve.from_records(values[axis].values[i], values[along].values, row) for i, row in enumerate(values.values)
+        _Curve.from_records(values[axis].values[i], values["step"].values, row) for i, row in enumerate(values.values)
     ]
     ends = np.array([curve.end for curve in curves])
     levels = _estimate_levels(curves, ends, (plateau, end), level, window)
@@ -117,9 +106,6 @@ def transitions(
         [curve.concavity(time, levels, level) for curve, time in zip(curves, times, strict=True)]
     ).T
     abrupt = (concavities > ABRUPT) & (concavities > CLEAR * concavity_errors)
-    mean, error = mean_and_error(plateaus)
-    freedom = max(int(np.isfinite(plateaus).sum()) - 1, 1)
-    reach = float(student.ppf(0.5 + confidence / 2, freedom) * error)
     variables = {
         "crossed": has_time,
         "transition_time": times,
@@ -134,8 +120,7 @@ def transitions(
         "abrupt": abrupt,
     }
     dataset = xr.Dataset(
-        {name: (axis, values) for name, values in variables.items()}
-        | {"plateau_mean": float(mean), "plateau_interval": ("bound", [float(mean) - reach, float(mean) + reach])},
+        {name: (axis, values) for name, values in variables.items()} | _plateau_mean(plateaus, confidence),
         coords={axis: values[axis], "bound": ["low", "high"]},
         attrs={"plateau": levels[0], "end": levels[1], "level": level, "scale": scale, "confidence": confidence}
         | {"warnings": _warnings(has_time, abrupt)},
@@ -143,6 +128,27 @@ def transitions(
     # A curve that starts beyond the level has crossed at its first step; a survival time must be positive.
     survival = kaplan_meier(np.maximum(end_times, np.finfo(float).tiny), has_time, confidence=confidence)
     return dataset.merge(survival, combine_attrs="drop_conflicts")
+
+
+def _require(level: Any, edges: Any, window: Any, scale: Any, confidence: Any) -> None:
+    require_known("scale", scale, SCALES)
+    PROPER_FRACTION.require("level", level)
+    PROPER_FRACTION.require("confidence", confidence)
+    for name, ends in (("edges", edges), ("window", window)):
+        if FRACTION.read(name, ends).shape != (2,):
+            raise expected(name, "two numbers from 0 to 1", ends)
+    if not 0 <= edges[0] < level < edges[1] <= 1:
+        raise expected("edges", f"two numbers from 0 to 1 around the level {level:g}", list(edges))
+    if not 0 <= window[0] < window[1] <= 1:
+        raise expected("window", "two shares from 0 to 1, in order", list(window))
+
+
+def _plateau_mean(plateaus: np.ndarray, confidence: float) -> dict[str, Any]:
+    """Mean of the plateaus over members, and its interval by Student's distribution."""
+    mean, error = mean_and_error(plateaus)
+    freedom = max(int(np.isfinite(plateaus).sum()) - 1, 1)
+    reach = float(student.ppf(0.5 + confidence / 2, freedom) * error)
+    return {"plateau_mean": float(mean), "plateau_interval": ("bound", [float(mean) - reach, float(mean) + reach])}
 
 
 def _warnings(has_time: np.ndarray, abrupt: np.ndarray) -> str:
@@ -263,37 +269,36 @@ def _estimate_levels(
     return base, float(np.median(ends_of_crossings)) if end is None and ends_of_crossings.size else furthest
 
 
-def member_curves(curves: Any, variable: str | None, along: str) -> tuple[xr.DataArray, str]:
-    """Curves [member, time], and the name of their first axis."""
+def member_curves(curves: Any) -> tuple[xr.DataArray, str]:
+    """Curves [member, step], and the name of their first axis."""
     if not isinstance(curves, xr.Dataset | xr.DataArray) and isinstance(getattr(curves, "dataset", None), xr.Dataset):
-        curves = curves.dataset  # of a run, whose class would load JAX
-        has_held_out = "held_out_loss" in curves and bool(curves["held_out_loss"].notnull().any())
-        variable = variable or ("held_out_loss" if has_held_out else "training_loss")
+        records = curves.dataset  # of a run, whose class would load JAX
+        has_held_out = "held_out_loss" in records and bool(records["held_out_loss"].notnull().any())
+        curves = records["held_out_loss" if has_held_out else "training_loss"]
     if isinstance(curves, xr.Dataset):
         names = [str(name) for name in curves.data_vars]
-        if variable is None and len(names) != 1:
-            raise expected("variable", "the name of one, since there are several", names)
-        variable = variable or names[0]
-        require_known("variable", variable, names)
-        curves = curves[variable]
+        if len(names) != 1:
+            raise expected("curve", "one variable", names, "dataset['name'] is that variable")
+        curves = curves[names[0]]
     if not isinstance(curves, xr.DataArray):
         raise expected("curve", "a run, a Dataset or a DataArray", type(curves).__name__)
     if curves.dtype.kind not in "biuf":
         raise expected("curve", "values that are real numbers", str(curves.dtype))
-    if along not in curves.dims:
-        raise expected("curve", f"values over {along}", [str(d) for d in curves.dims])
-    times = np.asarray(curves[along].values, float) if along in curves.coords else np.arange(curves.sizes[along])
+    if "step" not in curves.dims:
+        hint = "curve.rename(time='step') renames an axis"
+        raise expected("curve", "values over step", [str(d) for d in curves.dims], hint)
+    times = np.asarray(curves["step"].values, float)
     if not (np.diff(times) > 0).all():
-        raise expected(along, "values that ascend", times[:4].tolist(), f"curve.sortby({along!r})")
+        raise expected("step", "values that ascend", times[:4].tolist(), "curve.sortby('step')")
     if "position" in curves.dims:
         curves = curves.mean("position")
-    other_axes = [str(d) for d in curves.dims if d != along]
+    other_axes = [str(d) for d in curves.dims if d != "step"]
     if len(other_axes) > 1:
         hint = "choose one value of the others, or stack them"
-        raise expected("curve", f"values over {along} and one other axis", [*other_axes, along], hint)
+        raise expected("curve", "values over step and one other axis", [*other_axes, "step"], hint)
     if not other_axes:
         curves, other_axes = curves.expand_dims(member=[0]), ["member"]
     axis = other_axes[0]
     if axis not in curves.coords:
         curves = curves.assign_coords({axis: np.arange(curves.sizes[axis])})
-    return cast(xr.DataArray, curves.transpose(axis, along)), axis
+    return cast(xr.DataArray, curves.transpose(axis, "step")), axis

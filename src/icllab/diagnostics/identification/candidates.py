@@ -9,6 +9,7 @@ parameters is a Gauss-Newton method with a trust region, and deterministic.
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.optimize import least_squares
 
-from icllab.core.errors import expected, unknown
+from icllab.core.errors import expected
 from icllab.core.protocols import Predictor, declared
 from icllab.diagnostics.identification.responses import ResponseQuestion
 from icllab.training.sweeps import attribute
@@ -26,6 +27,19 @@ from icllab.training.sweeps import attribute
 _PER_PARAMETER = 10  # smallest number of answers for each fitted parameter
 _FACTOR = math.log(10.0)
 _EVALUATIONS = 100
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A candidate some of whose attributes are fitted to the network.
+
+    Attributes:
+        predictor: The candidate; the fit starts from its attributes.
+        attributes: Names of the attributes, floating-point arrays.
+    """
+
+    predictor: Predictor
+    attributes: Sequence[str]
 
 
 class FittedParameters(NamedTuple):
@@ -43,7 +57,7 @@ class FittedParameters(NamedTuple):
         for path in paths:
             leaf = attribute(candidate, path, name)
             if not eqx.is_inexact_array(leaf):
-                raise expected(f"fitted[{name!r}]", "names of floating-point arrays", path)
+                raise expected(f"rivals[{name!r}]", "names of floating-point arrays", path)
             values = np.asarray(leaf, dtype=float)
             # Perturb equal numbers, which would stay equal by symmetry.
             values = values * (1 + 0.1 * np.linspace(-1, 1, values.size).reshape(values.shape) * (values.size > 1))
@@ -83,18 +97,16 @@ def fitted_parameters(
     """Layouts of the fitted parameters, by name of the candidate.
 
     Raises:
-        InputError: A name is unknown, a path leads to no floating-point array, a candidate cannot be traced, or there
+        InputError: A path leads to no floating-point array, a candidate cannot be traced, or there
             are fewer than ten ``answers`` for each parameter.
     """
     parameters = {}
     for name, paths in paths_by_name.items():
-        if name not in candidates:
-            raise unknown("candidate", name, candidates)
         if isinstance(paths, str) or not paths:
-            raise expected(f"fitted[{name!r}]", "a sequence of names", paths)
+            raise expected(f"rivals[{name!r}]", "a sequence of names", paths)
         if not declared(candidates[name], "traceable"):
             came = getattr(candidates[name], "__name__", type(candidates[name]).__name__)
-            raise expected(f"fitted[{name!r}]", "a candidate that can be traced", came)
+            raise expected(f"rivals[{name!r}]", "a candidate that can be traced", came)
         parameters[name] = FittedParameters.from_paths(name, candidates[name], paths)
         if answers < _PER_PARAMETER * parameters[name].start.size:
             requirement = (

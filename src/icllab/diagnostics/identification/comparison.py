@@ -1,56 +1,80 @@
 r"""Distances of a network to candidate algorithms, and a verdict that may be "none of these"."""
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import InputError, expected, require_integer, require_key
+from icllab.core.calls import moved
+from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.progress import shown, stage
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractTask, Predictor, require_task
 from icllab.core.result_warnings import warns
-from icllab.diagnostics.behaviour.answers import heaviest_share, heavy_tail_warning, sample_prompts
 from icllab.diagnostics.behaviour.loss_warnings import LossUnits
 from icllab.diagnostics.identification import verdicts
-from icllab.diagnostics.identification.candidates import FittedParameters, fit_candidate, fitted_parameters
-from icllab.diagnostics.identification.responses import (
-    Baselines,
-    Responses,
-    baseline_features,
-    compared_positions,
-    require_compared,
-    responses,
-)
+from icllab.diagnostics.identification.candidates import Fitted, fitted_parameters
+from icllab.diagnostics.identification.measurements import Measurements, Sample
+from icllab.diagnostics.identification.responses import compared_positions
 from icllab.diagnostics.identification.summaries import Identification, summary
-from icllab.diagnostics.identification.token_distances import require_traceable, token_distances
-from icllab.diagnostics.identification.verdicts import Evidence, Judgement, Unexplained, VerdictRule
-from icllab.diagnostics.identification.weights import as_linear_attention, relative_distance
+from icllab.diagnostics.identification.token_distances import require_traceable
+from icllab.diagnostics.identification.verdicts import VerdictRule
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.diagnostics.validate_predictor import validate_predictor
 from icllab.models.pretrained.ignored_fields import ignored_fields
-from icllab.training.ensembles import Ensemble
 from icllab.training.streams import Positions
 
 
+@dataclass(frozen=True)
+class PromptSplit:
+    """Prompts of the verdict, and of the fits of candidates and baselines.
+
+    Attributes:
+        judged: Number of prompts of the verdict, at least 10.
+        fitting: Number of prompts of the fits, at least 10.
+        fit_on: Task that samples the prompts of the fits; None: the task of the verdict. Give the training task if the
+            two differ, so that candidates must extrapolate.
+
+    Raises:
+        InputError: A number is out of range, or ``fit_on`` is not a task.
+    """
+
+    judged: int = 2048
+    fitting: int = 512
+    fit_on: AbstractTask | None = None
+
+    def __post_init__(self) -> None:
+        require_integer("prompts", self.judged, least=10)
+        require_integer("fitting", self.fitting, least=10)
+        if self.fit_on is not None:
+            require_task(self.fit_on, "fit_on")
+
+    @classmethod
+    def of(cls, prompts: Any) -> "PromptSplit":
+        """Return a split unchanged; turn a number of prompts of the verdict into a split."""
+        return prompts if isinstance(prompts, cls) else cls(prompts)
+
+
+@moved(
+    fitted="rivals={name: Fitted(candidate, attributes)}",
+    fitting="prompts=PromptSplit(prompts, fitting=...)",
+    fit_on="prompts=PromptSplit(prompts, fit_on=...)",
+    block="gone: 256 prompts are in memory at once",
+)
 @warns("identification")
 def identify(
     predictor_or_run: Any,
-    rivals: Mapping[str, Predictor],
+    rivals: Mapping[str, Predictor | Fitted],
     task: AbstractTask,
     *,
     key: PRNGKeyArray,
-    fitted: Mapping[str, Sequence[str]] | None = None,
-    fit_on: AbstractTask | None = None,
-    fitting: int = 512,
     positions: Positions = "last",
-    prompts: int = 2048,
+    prompts: int | PromptSplit = 2048,
     rule: VerdictRule | None = None,
-    block: int = 256,
     progress: bool | None = None,
 ) -> xr.Dataset:
     r"""Measure the distance of a network to each candidate algorithm, and judge which one it implements, if any.
@@ -77,19 +101,15 @@ def identify(
     Args:
         predictor_or_run: Predictor; ensemble or run, each of whose members is judged; or the kept steps of a run
             (``fit(..., record=Record(keep=...))``), each of which is judged.
-        rivals: Candidate algorithms: name -> predictor.
+        rivals: Candidate algorithms: name -> predictor, or
+            :class:`~icllab.diagnostics.identification.candidates.Fitted` predictor.
         task: Task that samples the prompts, of regression or of token ids.
         key: Key of the prompts, and of the bootstrap.
-        fitted: Name of a candidate -> its attributes to fit to the network; None: fit nothing.
-        fit_on: Task that samples the prompts of the fits; None: ``task``. Give the training task if ``task`` differs
-            from it, so that candidates must extrapolate.
-        fitting: Number of prompts of the fits, at least 10.
         positions: ``"last"``, ``"every"``, or integers; discrepancies are means over them.
-        prompts: Number of prompts of the verdict, at least 10.
+        prompts: Number of prompts of the verdict, at least 10; or a :class:`PromptSplit`, with those of the fits too.
         rule: Rule of the verdict; None: a tolerance of a hundredth, and candidates are distinguished at the resolution
             of their 95 % intervals. The default resolution of a
             :class:`~icllab.diagnostics.identification.verdicts.VerdictRule` is that of rounding.
-        block: Number of prompts held in memory at once.
         progress: Whether answered prompts are shown; None: on a terminal and in a notebook.
 
     Returns:
@@ -115,88 +135,35 @@ def identify(
     """
     require_task(task)
     require_key(key)
-    rule = VerdictRule(resolution=None) if rule is None else rule
-    _require(rivals, prompts, fitting, rule)
-    require_integer("block", block)
-    if fitted is not None and not isinstance(fitted, Mapping):
-        raise expected("fitted", "a mapping of names to sequences of attributes", fitted, "{'ridge': ['ridge']} is one")
-    if fit_on is not None:
-        require_task(fit_on, "fit_on")
+    rule, split = VerdictRule(resolution=None) if rule is None else rule, PromptSplit.of(prompts)
+    candidates, fitted = _unwrapped(rivals)
+    _require(candidates, rule)
     axes = PredictorAxes.from_predictors(predictor_or_run, "predictor_or_run", task=task, key=key)
-    candidates, names = validate_predictor(rivals, task, key=key, complaints=axes.warnings), tuple(rivals)
-    fit_task = task if fit_on is None else fit_on
+    candidates = validate_predictor(candidates, task, key=key, complaints=axes.warnings)
+    fit_task = task if split.fit_on is None else split.fit_on
     at, fit_at = compared_positions(task, positions, key), compared_positions(fit_task, positions, key)
     of_tokens = isinstance(jax.eval_shape(lambda k: task.sample(key=k), key), TokenPrompt)
     if of_tokens:
         require_traceable(candidates)
         if fitted:
-            raise expected("fitted", "None for prompts of token ids", list(fitted), "give candidates as they are")
-    parameters = fitted_parameters(candidates, fitted or {}, answers=fitting * len(fit_at))
+            raise expected("rivals", "no Fitted candidate for prompts of token ids", list(fitted))
+    parameters = fitted_parameters(candidates, fitted, answers=split.fitting * len(fit_at))
     of_fit, of_judgement, of_bootstrap = (jax.random.fold_in(key, i) for i in range(3))
-    to_fit = sample_prompts(fit_task, key=of_fit, prompts=fitting, block=block)
-    to_judge = sample_prompts(task, key=of_judgement, prompts=prompts, block=block)
-    require_compared(to_fit, fit_at)
-    require_compared(to_judge, at)
-    features: Any = None if of_tokens else (baseline_features(to_fit, fit_at), baseline_features(to_judge, at))
-
-    def respond(predictor: Predictor) -> Responses:
-        return responses(predictor, task, to_judge, positions=at, block=block)
-
-    units = LossUnits.of_prompts(task, to_judge)
+    fits = Sample.of_task(fit_task, fit_at, count=split.fitting, key=of_fit)
+    test = Sample.of_task(task, at, count=split.judged, key=of_judgement)
     seed = np.asarray(jax.random.key_data(of_bootstrap)).ravel().tolist()
-    weights = verdicts.resamplings(prompts, resamples=rule.resamples, seed=seed)
-    fixed_responses: dict[str, Responses] = {}
-
-    def judge(members: Ensemble) -> dict[str, np.ndarray]:
-        if of_tokens:
-            rows = [judge_tokens(members.member(i)) for i in range(members.size)]
-            return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-        fit_data = responses(members, fit_task, to_fit, positions=fit_at, block=block)
-        test_data = responses(members, task, to_judge, positions=at, block=block)
-        if failures := int(np.sum(~np.isfinite(test_data.values).all(axis=-1))):
-            came = f"{failures} of {test_data.values[..., 0].size} prompts without"
-            raise expected("predictor_or_run", "finite answers", came)
-        rows = [judge_network(members.member(i), fit_data.member(i), test_data.member(i)) for i in range(members.size)]
-        arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-        pairs = zip(arrays["warning"].tolist(), units.mismatches(members, block=block), strict=True)
-        return arrays | {"warning": np.array(["; ".join(filter(None, pair)) for pair in pairs])}
-
-    def judge_network(network: Predictor, fit_data: Responses, test_data: Responses) -> dict[str, np.ndarray]:
-        replies, fitted_values, nearest = dict(fixed_responses), {}, dict(candidates)
-        for name, layout in parameters.items():
-            nearest[name] = _nearest(name, candidates[name], layout, to_fit, fit_data.values, fit_at)
-            fitted_values[name] = layout.values(nearest[name])
-            replies[name] = respond(nearest[name])
-        baseline_residuals = Baselines.from_responses(fit_data, features[0]).residuals(test_data, features[1])
-        responses_in_order = [replies[name] for name in names]
-        evidence = _evidence(test_data, responses_in_order, baseline_residuals)
-        with np.errstate(over="ignore", invalid="ignore"):
-            row = judged(evidence, float((test_data.values**2).mean())) | _as_published(test_data, responses_in_order)
-        sizes = [parameters[name].start.size if name in parameters else 0 for name in names]
-        return row | {
-            "weight_distance": np.array([_weights(network, nearest[name]) for name in names]),
-            "fitted_parameters": np.array(sizes),
-            "fitted_values": np.array([json.dumps(fitted_values.get(name, {})) for name in names]),
-        }
-
-    def judged(evidence: Evidence, size: float) -> dict[str, np.ndarray]:
-        fractions, mutual = verdicts.unexplained(evidence, weights), verdicts.mutual_unexplained(evidence)
-        judgement = verdicts.judge_candidates(fractions, mutual, names, rule)
-        row = _numbers(fractions, mutual, judgement, rule.confidence)
-        return row | _warnings(size, evidence, judgement, names, rule=rule)
-
-    def judge_tokens(network: Predictor) -> dict[str, np.ndarray]:
-        order = tuple(candidates.values())
-        measured = token_distances(network, order, task, to_judge, at, to_fit=(to_fit, fit_at), block=block)
-        row = judged(measured.evidence, measured.from_uniform)
-        nothing_fitted = {"fitted_parameters": np.zeros(len(names), int), "fitted_values": np.full(len(names), "{}")}
-        return row | nothing_fitted
-
+    weights = verdicts.resamplings(split.judged, resamples=rule.resamples, seed=seed)
+    measurements = Measurements(candidates, parameters, fits, test, rule, weights)
+    features: Any = None if of_tokens else (fits.features(), test.features())
+    units = LossUnits.of_prompts(task, test.prompts)
     with shown("identification", progress):
         stage("", None, "prompts")
-        if not of_tokens:
-            fixed_responses |= {name: respond(r) for name, r in candidates.items() if name not in parameters}
-        arrays = axes.measure(judge)
+        if of_tokens:
+            arrays = axes.measure(measurements.of_tokens)
+        else:
+            fixed = {name: test.responses(r) for name, r in candidates.items() if name not in parameters}
+            arrays = axes.measure(lambda members: measurements.of_answers(members, fixed, features, units))
+    names = tuple(candidates)
     arrays = {name: arrays[name] for name in ("verdict", *arrays) if not _is_absent(name, arrays[name])}
     variables = {name: ((*axes.dims, *_axes_of(name)), values) for name, values in arrays.items()}
     coords = {"candidate": list(names), "other_candidate": list(names), "bound": ["low", "high"]}
@@ -205,16 +172,23 @@ def identify(
         "summary": summary(arrays["verdict"].ravel().tolist(), fractions, among, names, rule.tolerance),
         "warnings": axes.warnings + axes.by_predictor(arrays["warning"].ravel().tolist()),
     }
-    attributes |= {"prompts": prompts, "fitting": fitting, "positions": list(at)} | rule._asdict()
+    attributes |= {"prompts": split.judged, "fitting": split.fitting, "positions": list(at)} | rule._asdict()
     if rule.resolution is None:
         attributes["resolution"] = "that of the intervals"
-    attributes |= ignored_fields(predictor_or_run, rivals)
+    attributes |= ignored_fields(predictor_or_run, candidates)
     return Identification(variables, coords=dict(axes.coords) | coords, attrs=attributes)
 
 
-def _require(candidates: Any, prompts: int, fitting: int, rule: Any) -> None:
-    if not isinstance(candidates, Mapping):
-        raise expected("rivals", "a mapping of names to candidates", type(candidates).__name__, "{'ridge': Ridge(1.0)}")
+def _unwrapped(rivals: Any) -> tuple[dict[str, Any], dict[str, Sequence[str]]]:
+    """Candidates without :class:`Fitted`, and the attributes that are fitted, both by name."""
+    if not isinstance(rivals, Mapping):
+        raise expected("rivals", "a mapping of names to candidates", type(rivals).__name__, "{'ridge': Ridge(1.0)}")
+    fitted = {name: rival for name, rival in rivals.items() if isinstance(rival, Fitted)}
+    candidates = dict(rivals) | {name: rival.predictor for name, rival in fitted.items()}
+    return candidates, {name: rival.attributes for name, rival in fitted.items()}
+
+
+def _require(candidates: Mapping[Any, Any], rule: Any) -> None:
     if not candidates:
         raise expected("rivals", "at least one candidate, by name", candidates)
     for name, candidate in candidates.items():
@@ -223,119 +197,10 @@ def _require(candidates: Any, prompts: int, fitting: int, rule: Any) -> None:
             raise expected("rivals", "predictors by name", f"{name!r}: {came}")
     for name in (verdicts.NONE, verdicts.MANY, verdicts.UNDECIDED):
         if name in candidates:
-            raise expected("rivals", "names that are no other verdict", name)
-    require_integer("prompts", prompts, least=10)
-    require_integer("fitting", fitting, least=10)
+            raise expected("rivals", "names that differ from the other verdicts", name)
     if not isinstance(rule, VerdictRule):
         raise expected("rule", "a VerdictRule", rule, "VerdictRule(tolerance=0.01)")
     rule.require()
-
-
-def _nearest(name: str, candidate: Predictor, layout: FittedParameters, *data: Any) -> Predictor:
-    """The nearest member of a candidate's family; raise if derivatives are infinite at every start."""
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return fit_candidate(candidate, layout, *data)
-    except ValueError as error:
-        requirement = "parameters whose answers have finite derivatives at a start"
-        hint = "start from others, take float64, or fit fewer"
-        raise expected(f"fitted[{name!r}]", requirement, "infinite ones", hint) from error
-
-
-def _squares(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, " prompt"]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = (left - right) ** 2
-        return squares.reshape(len(squares), left.shape[1], -1).sum(2).mean(1)
-
-
-def _evidence(
-    network: Responses, candidates: list[Responses], baseline_residuals: tuple[np.ndarray, np.ndarray | None]
-) -> Evidence:
-    missing = np.full(len(network.values), np.nan)
-
-    def gradients(a: Responses, b: Responses) -> np.ndarray:
-        return missing if a.gradients is None or b.gradients is None else _squares(a.gradients, b.gradients)
-
-    return Evidence(
-        answers=np.stack([_squares(network.values, candidate.values) for candidate in candidates], axis=1),
-        answers_scale=baseline_residuals[0],
-        gradients=np.stack([gradients(network, candidate) for candidate in candidates], axis=1),
-        gradients_scale=missing if baseline_residuals[1] is None else baseline_residuals[1],
-        mutual_answers=np.array([[_squares(a.values, b.values).mean() for b in candidates] for a in candidates]),
-        mutual_gradients=np.array([[gradients(a, b).mean() for b in candidates] for a in candidates]),
-    )
-
-
-def _numbers(
-    fractions: Unexplained, mutual: np.ndarray, judgement: Judgement, confidence: float
-) -> dict[str, np.ndarray]:
-    row: dict[str, np.ndarray] = {}
-    for name in fractions._fields:
-        samples = getattr(fractions, name)
-        row[name], row[f"{name}_interval"] = samples[0], verdicts.interval(samples, confidence)
-    order = np.argsort(fractions.fraction_unexplained[0], kind="stable")
-    row |= {
-        "mutual": mutual,
-        "candidate_rank": np.argsort(order, kind="stable") + 1,
-        "verdict": np.array(judgement.verdict),
-    }
-    names = ("gap_to_best", "gap_to_best_interval", "accepted", "among")
-    return row | {name: getattr(judgement, name) for name in names}
-
-
-def _as_published(network: Responses, candidates: list[Responses]) -> dict[str, np.ndarray]:
-    """Mean difference of answers, mean cosine and mean distance of input gradients."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = [
-            (np.abs(network.values - candidate.values).mean(), *_directions(network.gradients, candidate.gradients))
-            for candidate in candidates
-        ]
-    return dict(zip(("mean_difference", "cosine", "gradient_difference"), np.array(rows, float).T, strict=True))
-
-
-def _directions(left: np.ndarray | None, right: np.ndarray | None) -> tuple[float, float]:
-    """Mean cosine and mean distance of input gradients; NaN if a predictor has none."""
-    if left is None or right is None:
-        return np.nan, np.nan
-    sizes = np.linalg.norm(left, axis=2) * np.linalg.norm(right, axis=2)
-    inner = (left * right).sum(2)
-    # A zero gradient counts as orthogonal to all others.
-    cosines = np.divide(inner, sizes, out=np.zeros_like(inner), where=sizes > 0)
-    return float(cosines.mean()), float(np.linalg.norm(left - right, axis=2).mean())
-
-
-def _weights(network: Predictor, candidate: Predictor) -> float:
-    left = as_linear_attention(network)
-    if left is None or (right := as_linear_attention(candidate)) is None:
-        return np.nan
-    try:
-        return relative_distance(left, right)
-    except InputError:  # other conventions: nothing to compare
-        return np.nan
-
-
-def _warnings(
-    size: float, evidence: Evidence, judgement: Judgement, names: tuple[str, ...], *, rule: VerdictRule
-) -> dict[str, np.ndarray]:
-    """Warnings, and what they are made of; ``size``: the network's mean square, or divergence from uniform."""
-    heaviest, prompts, warnings = heaviest_share(evidence.answers), len(evidence.answers), [judgement.warning]
-    for name, failures in zip(names, np.sum(~np.isfinite(evidence.answers), axis=0), strict=True):
-        if failures:
-            warnings.append(f"the difference from {name!r} is no finite number on {failures} of {prompts} prompts")
-    with np.errstate(over="ignore", invalid="ignore"):
-        explained_share = 1 - evidence.answers_scale.mean() / size if size > 0 else 1.0
-    if explained_share == 1:
-        warnings.append("the baselines leave nothing of the answers for a candidate to explain")
-    of_scale = float(heaviest_share(evidence.answers_scale))
-    warnings.append(heavy_tail_warning("what the baselines leave", of_scale, prompts))
-    if judgement.unexplained_by_best > (verdicts.ROUNDING if rule.resolution is None else rule.resolution):
-        subject = f"the difference from {names[judgement.best]}"
-        warnings.append(heavy_tail_warning(subject, float(heaviest[judgement.best]), prompts))
-    return {
-        "heaviest": heaviest,
-        "baseline_explained": np.array(float(explained_share)),
-        "warning": np.array("; ".join(warning for warning in warnings if warning)),
-    }
 
 
 def _axes_of(name: str) -> tuple[str, ...]:

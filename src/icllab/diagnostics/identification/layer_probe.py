@@ -263,7 +263,7 @@ def _readable(model: Any) -> tuple[Any, bool]:
 
 
 def _streams(model: Any, prompt: Any) -> list[tuple[Array, Array]]:
-    """Tokens of the examples in each layer, empty if it has dropped them, and that of the query."""
+    """Tokens of the examples, empty in a layer without them, and the token of the query, for each layer."""
     activations = model.trace(prompt).activations
     if not isinstance(model, Transformer):
         layers = [activations["tokens"], *(activations[f"layer{i}"] for i in range(model.layers))]
@@ -286,7 +286,7 @@ def _least_squares(stream: np.ndarray, targets: np.ndarray) -> Float[np.ndarray,
 
 
 def _r_squared(residual: np.ndarray, total: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """R² of each step, and its standard error over prompts; NaN if the target has no variance."""
+    """R² of each step and its standard error over prompts; NaN for a constant target."""
     residual_means, total_means = weights @ residual, weights @ total
     is_defined = total_means[0] > 0
     values = np.where(is_defined, 1 - residual_means / np.where(is_defined, total_means, 1.0), np.nan)

@@ -94,7 +94,7 @@ def compared_positions(task: AbstractTask, positions: Positions, key: PRNGKeyArr
 
 
 def require_compared(prompts: Any, positions: tuple[int, ...]) -> None:
-    """Raise if a prompt has no target at a position that is compared."""
+    """Raise unless every prompt has a target at each compared position."""
     scored = scored_positions(prompts)
     if scored is None:
         return

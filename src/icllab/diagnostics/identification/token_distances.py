@@ -29,7 +29,7 @@ class TokenDistances(NamedTuple):
 
 
 class _Compared(AbstractPredictor):
-    """A network that answers, with what it is compared with."""
+    """A network and its candidates."""
 
     network: Any
     candidates: tuple[Any, ...]
@@ -108,6 +108,6 @@ def _logs(predictor: Predictor, prompt: Any, positions: tuple[int, ...]) -> Floa
 
 
 def _divergence(left: Array, right: Array) -> Float[Array, ""]:
-    """Mean of KL over positions; what is impossible on the left counts nothing."""
+    """Mean KL(p, q) over positions, with 0 log 0 = 0."""
     terms = jnp.where(left > -jnp.inf, jnp.exp(left) * (left - right), 0)
     return jnp.mean(jnp.sum(terms, axis=1))

@@ -125,7 +125,7 @@ def interpolate(
     prompts: int = 4096,
     block: int = 256,
 ) -> xr.Dataset:
-    r"""Loss on the straight line from a network's weights to those of a construction.
+    r"""Loss on the straight line from a network's weights to a construction's weights.
 
     .. math:: P_l(t) = (1 - t)P_l + tP_l', \qquad Q_l(t) = (1 - t)Q_l + tQ_l', \qquad t \in [0, 1]
 

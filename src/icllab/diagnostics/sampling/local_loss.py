@@ -13,7 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import expected, require_instance
 from icllab.diagnostics.curvature.products import Hessian
-from icllab.diagnostics.curvature.spectra import DENSE, curvatures, effective_dimension
+from icllab.diagnostics.curvature.spectra import DENSE, SpectrumSolver, curvatures, effective_dimension
 from icllab.diagnostics.sampling.costs import nominal_seconds
 from icllab.diagnostics.sampling.posteriors import Posterior, Vector, steepest
 from icllab.diagnostics.sampling.priors import Prior
@@ -203,9 +203,8 @@ class LocalLoss:
             if not probes:
                 return math.nan
             order = int(products // probes)
-        dimension = effective_dimension(
-            self.curved, self.centre, resolution=gamma / nbeta, key=key, probes=probes, order=order, dense=dense
-        )
+        solver = SpectrumSolver(probes=probes, order=order, dense=dense)
+        dimension = effective_dimension(self.curved, self.centre, resolution=gamma / nbeta, key=key, solver=solver)
         return dimension.value / 2 / estimate
 
 

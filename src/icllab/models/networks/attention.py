@@ -78,6 +78,20 @@ class Biases(NamedTuple):
     output: Float[Array, " width"] | None
 
 
+def _head_dim(width: int, heads: int, kv_heads: int, dim: int | None) -> int:
+    """Dimension of a head: ``dim``, or the width over the number of heads; raise unless sizes divide each other."""
+    require_integer("width", width)
+    require_integer("heads", heads)
+    if dim is None and width % heads:
+        raise expected("heads", f"a divisor of the width {width}", heads, "or give the head's dimension, dim=")
+    dim = width // heads if dim is None else dim
+    require_integer("dim", dim)
+    require_integer("kv_heads", kv_heads)
+    if heads % kv_heads:
+        raise expected("kv_heads", f"a divisor of the {heads} heads", kv_heads)
+    return dim
+
+
 class Attention(eqx.Module):
     r"""Attention of the tokens of a layout over each other.
 
@@ -131,13 +145,8 @@ class Attention(eqx.Module):
         output_std: float | None = None,
         key: PRNGKeyArray,
     ):
-        require_integer("width", width)
-        require_integer("heads", heads)
-        if dim is None:
-            if width % heads:
-                raise expected("heads", f"a divisor of the width {width}", heads, "or give the head's dimension, dim=")
-            dim = width // heads
-        require_integer("dim", dim)
+        kv_heads = heads if kv_heads is None else kv_heads
+        dim = _head_dim(width, heads, kv_heads, dim)
         require_kernel("weighting", weighting)
         if similarity is not None and not callable(similarity):
             raise expected("similarity", "a function of a query and a key, or None for their product", similarity)
@@ -150,10 +159,6 @@ class Attention(eqx.Module):
             require_integer("window", window)
         if not (isinstance(bias, str) and bias == "qkv"):
             require_flag("bias", bias)
-        kv_heads = heads if kv_heads is None else kv_heads
-        require_integer("kv_heads", kv_heads)
-        if heads % kv_heads:
-            raise expected("kv_heads", f"a divisor of the {heads} heads", kv_heads)
         if scale is not None:
             Domain(text="a finite number, or None for 1 / sqrt(dim)").require_scalar("scale", scale)
         require_spread("std", std)

@@ -12,7 +12,7 @@ from iclbook.claims.context_map import _regression_transformers as regression
 from icllab.core.grid import Named
 from icllab.core.prompt import RegressionPrompt
 from icllab.diagnostics.contexts.laws import context_law
-from icllab.diagnostics.contexts.queries import queries_near
+from icllab.diagnostics.contexts.queries import QuerySource, queries_near
 from icllab.diagnostics.contexts.solvers import MapSolver
 from icllab.models import FastWeights, ItemLabelNetwork
 from icllab.tasks import ItemLabel, LinearRegression
@@ -146,7 +146,8 @@ def measure_law(
     with jax.enable_x64(True):
         double = regression.double((family.networks[stage], list(contexts), list(queries)))
         network, contexts, queries = double
-        settings = {"subspace": subspace, "directions": point.directions, "query_length": family.query_length}
-        tests = context_law(network, family.task, contexts, queries=queries, solver=SOLVER, key=key, **settings)
+        settings = {"subspace": subspace, "directions": point.directions, "solver": SOLVER, "key": key}
+        source = QuerySource(queries, family.query_length)
+        tests = context_law(network, family.task, contexts, queries=source, **settings)
     axes = ("context", "world", "test")
     return {name: (axes, tests[name].transpose(*axes).values.astype(float)) for name in ("left", "converged")}

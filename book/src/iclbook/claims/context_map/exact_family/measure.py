@@ -6,7 +6,7 @@ import numpy as np
 
 from icllab.core.prompt import RegressionPrompt
 from icllab.core.protocols import AbstractPredictor
-from icllab.diagnostics import MapSolver, context_map, context_rank, gradient_step_comparison
+from icllab.diagnostics import MapSolver, MapTests, context_map, context_rank, gradient_step_comparison
 from icllab.diagnostics.contexts.laws import context_law
 from icllab.diagnostics.contexts.verdicts import law
 from icllab.models.contexts.exact_family import FastWeights, GradientStep
@@ -94,7 +94,8 @@ def measure_seed(point, seed, key, kind, signs):
     context = contexts[0]
     task = LinearRegression.convention("timaeus", dim=point.dim, length=point.length)
     settings = {"key": key, "queries": queries, "solver": MapSolver(tolerance=1e-7)}
-    result = context_map(model, task, context, subspace=lambda m: m.slow, directions=2, draws=2, **settings)
+    sizes = MapTests(directions=2, draws=2)
+    result = context_map(model, task, context, subspace=lambda m: m.slow, tests=sizes, **settings)
     tests = context_law(
         model,
         task,
@@ -104,9 +105,7 @@ def measure_seed(point, seed, key, kind, signs):
         queries=[queries] * CONTEXTS,
         solver=MapSolver(method="dense"),
     )
-    rank = context_rank(
-        model, task, context, threshold=ZERO, subspace=lambda m: m.slow, weights=lambda m: m.down, **settings
-    )
+    rank = context_rank(model, task, context, subspace=lambda m: m.slow, weights=lambda m: m.down, **settings)
     step = (SignStep if signs else GradientStep)(jnp.asarray(rng.normal(size=point.dim)), jnp.asarray(0.5))
     step_result = gradient_step_comparison(step, task, context, subspace=lambda m: m.start, draws=2, **settings)
     step_result = step_result.sel(gradient="examples")
@@ -120,5 +119,5 @@ def measure_seed(point, seed, key, kind, signs):
         "unrelated_composition_gap": float(null["null_composition"].min()),
         "step_gap": float(step_result["best_step_gap"]),
         "step_cosine": float(step_result["cosine"]),
-        "map_rank": float(rank.rank),
+        "map_rank": float(rank.rank_above(ZERO)),
     }

@@ -82,5 +82,6 @@ def identified(networks, candidates, task, key, prompts):
     if len(forms) > 1:  # candidates of other shapes are no ensemble
         return np.concatenate([identified([network], candidates, task, key, prompts) for network in networks])
     members = Ensemble(jax.tree.map(lambda *leaves: jnp.stack(leaves), *networks), {"seed": np.arange(len(networks))})
-    result = diagnostics.identify(members, candidates, task, key=key, prompts=prompts, fitting=128, progress=False)
+    split = diagnostics.PromptSplit(prompts, fitting=128)
+    result = diagnostics.identify(members, candidates, task, key=key, prompts=split, progress=False)
     return result["fraction_unexplained"].transpose("member", "candidate").values

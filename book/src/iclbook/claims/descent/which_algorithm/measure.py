@@ -14,7 +14,7 @@ import icllab as icl
 from iclbook.claims.descent import _layers
 from icllab import algorithms, constructions
 from icllab.core.grid import tabulated
-from icllab.diagnostics import VerdictRule, identify
+from icllab.diagnostics import Fitted, PromptSplit, VerdictRule, identify
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Joined
 from icllab.tasks import GaussianInputs, LinearRegression
@@ -50,12 +50,10 @@ def measure(point, *, key, learn=True, constructed=False):
             inputs = GaussianInputs(jnp.asarray(scale**2, base.noise_variance.dtype))
             table = identify(
                 networks[seed],
-                current,
+                {name: Fitted(rival, free[name]) if name in free else rival for name, rival in current.items()},
                 eqx.tree_at(lambda t: t.inputs, task, inputs),
-                fitted=free,
                 key=jax.random.fold_in(jax.random.fold_in(of_judgement, seed), i),
-                prompts=point.prompts,
-                fitting=point.fitting,
+                prompts=PromptSplit(point.prompts, fitting=point.fitting),
                 rule=RULE,
             )
             tables.append(table)

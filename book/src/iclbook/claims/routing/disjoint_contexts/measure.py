@@ -11,7 +11,7 @@ import optax
 from iclbook.claims.routing import _transformers
 from icllab.core.grid import tabulated
 from icllab.core.prompt import TokenPrompt
-from icllab.diagnostics import MapSolver, context_rank
+from icllab.diagnostics import MapSolver, QuerySource, context_rank
 
 VERSION = 2
 
@@ -45,9 +45,8 @@ def measure(point, *, key, independent=False, alike=False):
                 loss = losses[contexts].max()
 
             def rank(context, half):
-                options = {"subspace": None, "query_length": point.length + 1, "solver": SOLVER}
-                prompt = program_alone(task, context)
-                found = context_rank(model, task, prompt, queries=half, **options, key=of_losses)
+                prompt, queries = program_alone(task, context), QuerySource(half, point.length + 1)
+                found = context_rank(model, task, prompt, subspace=None, queries=queries, solver=SOLVER, key=of_losses)
                 return randomise(found, rng) if independent else found
 
             ranks = [[rank(context, half) for half in halves] for context in contexts]

@@ -7,7 +7,7 @@ import numpy as np
 
 from iclbook.claims.singular.toy_superposition.claim import CHECKED, COUNTS, FEATURES, LATE, POLYGONS, PRESENT
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, SMC, free_energy, hessian_spectrum, learning_coefficient
+from icllab.diagnostics import HMC, SMC, SpectrumSolver, free_energy, hessian_spectrum, learning_coefficient
 from icllab.theory import superposition
 
 VERSION = 1
@@ -81,7 +81,10 @@ def measure(point, *, key, rectified=True, localization=None, factor=1.0):
         return {
             "polygon_loss": float(value),
             "polygon_slope": max(float(jnp.max(jnp.abs(part))) for part in jax.tree.leaves(gradient)),
-            "hessian_half_rank": float(hessian_spectrum(loss, weights, key=key, threshold=1e-6)["hessian_rank"]) / 2,
+            "hessian_half_rank": float(
+                hessian_spectrum(loss, weights, key=key, solver=SpectrumSolver(threshold=1e-6))["hessian_rank"]
+            )
+            / 2,
             "learning_coefficient": estimate,
             "learning_coefficient_error": error,
             "sampler_warnings": warnings,
