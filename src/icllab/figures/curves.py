@@ -10,6 +10,7 @@ import xarray as xr
 from icllab.core.errors import expected, require_known
 from icllab.core.statistics import mean_and_error
 from icllab.figures import layout, legends, style
+from icllab.figures.captions import caption
 from icllab.figures.labels import named, shown, told_apart
 from icllab.figures.panel import Curve, Limits, Panel, Scale
 
@@ -98,6 +99,7 @@ def panels(
     if not rows:
         raise expected("panels", "at least one panel", list(rows))
     rows = [replace(row, x=row.x or x, hue=row.hue or hue, xscale=row.xscale or xscale) for row in rows]
+    rows = rows[:1] if style.look().single else rows
     for name in {name for row in rows for name in (row.x, row.hue)} - {None}:
         require_known("dimension", str(name), map(str, dataset.dims))
     datasets = [row.of(dataset) for row in rows]
@@ -135,6 +137,7 @@ def panels(
         legends.draw_above(figure, together or {}, title if not look.letters or (title or "").startswith("$") else None)
         if look.place is None:
             layout.fit(figure)
+            figure.caption = caption(dataset, rows, over=over, line_name=line_name, vertical=vertical)  # pyright: ignore[reportAttributeAccessIssue]
     return figure
 
 

@@ -22,6 +22,8 @@ _METADATA = {
 class Drawing(Figure):
     """A figure that displays itself in a notebook, without a window system or the notebook's settings."""
 
+    caption = ""
+
     def __init__(self, *, width: float, height: float) -> None:
         """Make an empty figure of a size in inches."""
         self.look = look()
@@ -32,16 +34,16 @@ class Drawing(Figure):
         return png_bytes(self)
 
 
-def _rendered(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
+def _rendered(figure: Figure, kind: Literal["png", "pdf"], dpi: float = 300) -> bytes:
     buffer = io.BytesIO()
     with drawn_as(getattr(figure, "look", look())), context():
-        FigureCanvasAgg(figure).print_figure(buffer, format=kind, dpi=300, metadata=_METADATA[kind])
+        FigureCanvasAgg(figure).print_figure(buffer, format=kind, dpi=dpi, metadata=_METADATA[kind])
     return buffer.getvalue()
 
 
-def png_bytes(figure: Figure) -> bytes:
-    """The figure as a PNG of 300 dots per inch."""
-    return _rendered(figure, "png")
+def png_bytes(figure: Figure, dpi: float = 300) -> bytes:
+    """The figure as a PNG of so many dots per inch."""
+    return _rendered(figure, "png", dpi)
 
 
 def pdf_bytes(figure: Figure) -> bytes:

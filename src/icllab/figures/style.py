@@ -92,6 +92,7 @@ class Look:
         mathematics: matplotlib's font set of the symbols.
         letters: Whether panels are lettered, and what a caption says is left out.
         wide: Whether panels stand beside each other where they can.
+        single: Whether the first panel stands for all.
         first: Number of lettered panels before those of this figure.
         place: The part of a figure that is drawn in; None: a figure of its own.
     """
@@ -103,6 +104,7 @@ class Look:
     mathematics: str = "dejavusans"
     letters: bool = False
     wide: bool = False
+    single: bool = False
     first: int = 0
     place: Any = None
 
@@ -126,6 +128,10 @@ LOOKS = {
     "paper": Look(8.0, 3.25, 6.75, "STIXGeneral", "stix", letters=True),
     "slide": Look(18.0, 12.0, 12.0, letters=True, wide=True),
 }
+PAGE = Look(9.0, 9.0, 9.0, wide=True)
+"""A figure as wide as a page of a browser."""
+CARD = Look(9.0, 3.2, 3.2, single=True)
+"""A figure in a list: one panel, with labels that can be read in a third of that width."""
 _LOOK: ContextVar[Look] = ContextVar("look", default=LOOKS["screen"])
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 _NARROWEST, _WIDEST = 1.5, 40.0

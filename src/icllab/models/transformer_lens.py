@@ -51,7 +51,8 @@ def hooked_transformer(config: Any, weights: Weights) -> Transformer:
     if positions not in ("standard", "rotary"):
         raise unsaid("positional_embedding_type", positions, "standard, rotary")
     if config.original_architecture in ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM"):
-        raise unsaid("original_architecture", config.original_architecture, "an architecture without norms of queries and keys")
+        requirement = "an architecture without norms of queries and keys"
+        raise unsaid("original_architecture", config.original_architecture, requirement)
     for name in ("d_mlp", "n_key_value_heads", "rotary_dim"):
         if getattr(config, name) is not None:
             require_integer(name, getattr(config, name))
