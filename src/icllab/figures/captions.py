@@ -9,7 +9,7 @@ from icllab.core.errors import InputError
 from icllab.figures.labels import named, shown
 
 if TYPE_CHECKING:
-    from icllab.figures.curves import Panel
+    from icllab.figures.panel import Panel
 
 
 def caption(
