@@ -64,6 +64,16 @@ def test_an_edited_page_is_found(content):
     assert not pages.is_of(text, {**content, "issued": 3})
 
 
+def test_the_type_on_paper_shrinks_with_the_text(content):
+    sizes = []
+    for count in (0, 5, 15, 150):
+        more = copy.deepcopy(content)
+        more["statement"]["conditions"] = "word " * 100 * count
+        sizes.append(float(re.search(r"main { font-size: ([\d.]+)pt", pages.html(more, PNG))[1]))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[1] > sizes[2] > sizes[3] == 4.5
+
+
 def test_text_of_a_claim_is_no_markup(content):
     other = copy.deepcopy(content)
     other["statement"]["sentence"] = "<b onclick=x>1 < 2</b>"

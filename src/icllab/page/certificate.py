@@ -21,8 +21,8 @@ from icllab.page.report import document
 _STATIC = Path(__file__).parent / "static"
 _IMAGE = re.compile(r'src="data:image/png;base64,([A-Za-z0-9+/=]*)"')
 _SHOWN = 16
-_LARGEST = 8.2
-"""Points of the type of a short certificate on paper."""
+_SMALLEST, _LARGEST = 4.5, 8.2
+"""Points of the type of a long and of a short certificate on paper."""
 NO_POWER = (
     "No planted family is recorded for this claim's check, or names this claim as one that uses its statistic. "
     "The controls show that it can fail."
@@ -70,7 +70,7 @@ def figure_digest(png: bytes | None) -> str | None:
 def _points(text: str) -> float:
     """Points of the type in which a text of HTML fits on two pages of paper; A4 or Letter, measured on certificates."""
     letters = len(re.sub("<[^>]*>", "", text))
-    return min(_LARGEST, round(650 / math.sqrt(letters + 700), 2))
+    return min(max(round(650 / math.sqrt(letters + 700), 2), _SMALLEST), _LARGEST)
 
 
 def _words(row: Mapping[str, Any]) -> str:
