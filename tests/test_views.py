@@ -149,7 +149,7 @@ def returned(function):
 
 def importable(module):
     """What a subpackage can be asked for: its public names, and those for specialists that ``__all__`` leaves out."""
-    names = re.findall(r"^    from \S+ import (.+|\([^)]*\))$", inspect.getsource(module), re.MULTILINE)
+    names = re.findall(r"^    from \S+ import (\([^)]*\)|.+)$", inspect.getsource(module), re.MULTILINE)
     return [getattr(module, name) for name in {*module.__all__, *re.findall(r"\w+", " ".join(names))}]
 
 
