@@ -13,7 +13,6 @@ from icllab.core.errors import CellsMissing, expected
 from icllab.core.grid import Coordinates, Grid, canonical, spelled
 from icllab.core.spelling import strict
 from icllab.lab import records, registry
-from icllab.lab.checks import Verdict
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.job import Request, stored_request
 from icllab.lab.outcomes import Outcome
@@ -22,6 +21,8 @@ from icllab.lab.run import read
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from icllab.lab.checks import Verdict
 
 NUMBERS = ("predicted", "measured", "standard_error", "tolerance")
 _CORES = re.compile(r"(\d+) cores? of")
@@ -83,7 +84,7 @@ class Evidence:
         return {name: dataset for name, (dataset, _) in self._measured.items()}
 
     @functools.cached_property
-    def verdicts(self) -> dict[str | None, Verdict]:
+    def verdicts(self) -> "dict[str | None, Verdict]":
         """Verdicts on the claim (key None) and under each control; a formula is judged on the claim's data."""
         from icllab.lab.judging import judge
 
