@@ -48,24 +48,20 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     },
     "induction_landscape": {
         "plane": ("beta_alpha", "beta_xi", "alpha_xi"),
-        "third": ("flow", "fixed"),
-        "level": (2, 4, 8),
         "moment": (0.05, 0.1, 0.2, 0.25, 0.3, 0.65, 1),
         "pairs": (4, 8, 16),
         "labels": (32, 128),
         "time": (400,),
     },
     "preconditioner": {
-        "against": ("spectrum", "length"),
-        "spectrum": ("power", "levels"),
-        "exponent": (0.5, 1, 2),
-        "ratio": (10, 100),
-        "tasks": ("identity", "inverse", "same"),
+        "x": ("length", "exponent"),
         "length": (5, 20, 100, 500),
+        "exponent": (0.5, 1, 2),
+        "power": (-1, 0, 1),
         "noise": (0, 1, 10),
     },
     "saddles": {
-        "against": ("time", "length"),
+        "x": ("time", "length"),
         "dim": (3, 4, 8),
         "exponent": (0, 0.5, 1, 2),
         "length": (5, 31, 200),
@@ -73,27 +69,14 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
         "start": (0.001, 0.01, 0.1),
     },
     "learning_coefficients": {
-        "model": ("layers", "crossing"),
-        "against": ("hidden", "inputs", "outputs", "rank", "n"),
+        "x": ("hidden", "inputs", "outputs", "rank", "n"),
         "inputs": (2, 4, 8),
         "hidden": (1, 2, 4, 8),
         "outputs": (2, 4, 8),
         "rank": (0, 1, 2),
-        "crossing_against": ("k1", "n"),
-        "k1": (1, 2, 3),
-        "k2": (1, 2),
-        "k3": (1, 2),
     },
-    "free_energies": {
-        "model": ("expansion", "cusp"),
-        "quantity": ("energies", "difference", "weights"),
-        "gap": (0.001, 0.01, 0.1),
-        "rich": (1, 2.5, 5),
-        "rich_m": (1, 5),
-        "split": (0.5, 1, 1.5),
-        "tilt": (0, 0.03, 0.1),
-        "free": (0, 4, 8),
-    },
+    "normal_crossing": {"x": ("k1", "n"), "k1": (1, 2, 3), "k2": (1, 2), "k3": (1, 2)},
+    "free_energies": {"x": ("n", "gap"), "gap": (0.001, 0.01, 0.1), "rich": (1, 2.5, 5), "rich_m": (1, 5)},
 }
 STARTS = {"induction_landscape": {"moment": 0.25}}  # where the cliff is at this time of the flow
 _LONGEST = 64  # of a curve that is not thinned
@@ -174,42 +157,36 @@ def parted(value: Any, pool: Pool, leaves: list[Any], exact: bool = False) -> An
 
 
 def data(explorer: Explorer, grid: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the answers at all points of a grid, the last control fastest; hidden controls keep their start values.
+    """Answers at all points of a grid, the last control fastest; a control outside the grid keeps its start.
 
-    An answer is the number of its template, or why there is none, and its leaves; of equal ones there is one.
+    An answer is the number of its template, or the reason for its absence, and its leaves.
     """
-    controls = {control.name: control for control in explorer.controls}
-    starts = {name: control.start for name, control in controls.items()}
-    pool, templates, answers, order = Pool(), {}, {}, []
+    pool, templates = Pool(), {}
+    answers: list[Any] = []
     for point in itertools.product(*grid.values()):
-        values = dict(zip(grid, point, strict=True))
-        shown = {name: value for name, value in values.items() if _is_shown(controls[name], starts | values)}
-        known = json.dumps(shown, sort_keys=True)
-        if known not in answers:
-            leaves: list[Any] = []
-            first = {name: options[0] for name, options in grid.items() if name not in shown}
-            try:
-                template = parted(thinned(explorer.answer(**{**first, **shown})), pool, leaves)
-                made = templates.setdefault(json.dumps(template, ensure_ascii=False), len(templates))
-            except InputError as error:
-                made = str(error)
-            answers[known] = (len(answers), [made, leaves])
-        order.append(answers[known][0])
+        leaves: list[Any] = []
+        try:
+            template = parted(thinned(explorer.answer(**dict(zip(grid, point, strict=True)))), pool, leaves)
+            made = templates.setdefault(json.dumps(template, ensure_ascii=False), len(templates))
+        except InputError as error:
+            made = str(error)
+        answers.append([made, leaves])
     declaration = explorer.declaration()
     for control in declaration["controls"]:
-        control["start"] = STARTS.get(explorer.id, {}).get(control["name"], control["start"])
+        name = control["name"]
+        control["start"] = STARTS.get(explorer.id, {}).get(name, control["start"])
+        allowed = list(grid.get(name, (control["start"],)))
+        if control["kind"] == "choice":
+            control["options"] = [[value, label] for value, label in control["options"] if value in allowed]
+        else:
+            control["values"] = allowed
     return {
         "declaration": declaration,
         "grid": {name: list(values) for name, values in grid.items()},
-        "order": base64.b64encode(np.array(order, "<u2").tobytes()).decode("ascii"),
-        "answers": [answer for _, answer in answers.values()],
+        "answers": answers,
         "templates": [json.loads(template) for template in templates],
         "pool": list(pool.known),
     }
-
-
-def _is_shown(control: Any, values: Mapping[str, Any]) -> bool:
-    return all(values[name] in options for name, options in control.when.items())
 
 
 def prompts(models: Path) -> dict[str, Any]:

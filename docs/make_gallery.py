@@ -15,7 +15,15 @@ from icllab.lab import cost, records, registry
 from icllab.lab.claim import SIZES
 from icllab.lab.job import Request
 from icllab.lab.records import NOT_RECORDED, Card
-from icllab.page.cards import VERDICTS, Picture, alternative_text, card_html, from_record, standing_badge
+from icllab.page.cards import (
+    VERDICTS,
+    Picture,
+    alternative_text,
+    card_html,
+    from_record,
+    recorded_caption,
+    standing_badge,
+)
 
 HERE = Path(__file__).parent
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|$~&@^]")
@@ -85,7 +93,8 @@ def page(found: Sequence[Card], figures: Path) -> str:
 
 def _card(card: Card, figures: Path) -> str:
     path = figures / f"{card.claim.split('/')[1]}.png"
-    picture = Picture(f"_static/{path.name}", alternative_text(card)) if path.is_file() else None
+    words = alternative_text(card), recorded_caption(card.claim)
+    picture = Picture(f"_static/{path.name}", *words) if path.is_file() else None
     html = card_html(card, from_record(card), picture, source_address=_paper, command=command(card), expand=False)
     fence = "`" * (3 + max(map(len, re.findall("`+", html)), default=0))
     return "\n\n".join(filter(None, (f"### `{card.claim}`", f"{fence}{{raw}} html\n{html}\n{fence}", price(card))))

@@ -19,7 +19,7 @@ from icllab.cli import main
 from icllab.page import report, server
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-VIEWS = ("#/gallery", f"#/claim/{CLAIM}", "#/runs", "#/explore", "#/explore/linear_attention", "#/prompt")
+VIEWS = ("#/claims", f"#/claims/{CLAIM}", "#/runs", "#/explore", "#/explore/linear_attention", "#/prompt")
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,13 @@ def opened(browser, address):
 
 
 def test_the_gallery_filters_and_finds(tab):
-    page = tab("#/gallery")
+    page = tab("#/claims")
     assert page.locator(".tile").count() == 3
     assert page.locator(".tile .mat img").first.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
     page.fill("#word", "half noise")
     assert page.locator(".tile .name").all_inner_texts() == [CLAIM]
     assert "1 of 3 claims" in page.locator(".count").inner_text()
-    page.fill("#word", "Watanabe")  # an author
+    page.fill("#word", "Ahn")  # an author
     assert page.locator(".tile .name").all_inner_texts() == ["descent/best_step"]
     page.fill("#word", "zebra")
     assert page.locator(".tile").count() == 0
@@ -79,17 +79,17 @@ def test_the_gallery_filters_and_finds(tab):
     page.select_option("#subject", "asymptotics")
     assert page.locator(".tile .name").all_inner_texts() == ["asymptotics/double_descent"]
     page.get_by_role("button", name="Clear").click()
-    page.select_option("#paper", "Letey24")
-    assert page.locator(".tile .name").all_inner_texts() == ["asymptotics/double_descent"]
+    page.select_option("#paper", "Ahn23")
+    assert page.locator(".tile .name").all_inner_texts() == ["descent/best_step"]
     page.get_by_role("button", name="Clear").click()
     page.select_option("#verdict", "fails")
     assert page.locator(".tile").count() == 0
 
 
 def test_a_claim_shows_its_numbers_and_its_data(tab, out):
-    page = tab("#/gallery")
-    page.get_by_role("link", name=re.compile("one half and a little noise")).click()
-    page.wait_for_selector("h1.sentence")
+    page = tab("#/claims")
+    page.get_by_role("link", name="Steady").click()
+    page.wait_for_selector(".claim h1")
     noted = json.loads((out / STORE / "verdict.json").read_text())
     rows = page.locator("details[open] tbody tr")
     assert rows.count() == len(noted["findings"]) == len(DIMS)
@@ -197,7 +197,7 @@ def test_figures_are_of_the_colours_of_the_page(colours, browser, address):
 
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=colours)
     page = context.new_page()
-    page.goto(address + "#/claim/asymptotics/double_descent")
+    page.goto(address + "#/claims/asymptotics/double_descent")
     page.locator(".claim img").evaluate("image => image.decode()")
     shown = Image.open(io.BytesIO(page.locator(".claim img").screenshot())).convert("RGB")
     natural = page.evaluate(
@@ -215,8 +215,56 @@ def test_figures_are_of_the_colours_of_the_page(colours, browser, address):
     assert np.quantile(np.abs(after[orange, 0] - before[orange, 0]), 0.9) < 25  # of 255
 
 
+@pytest.mark.parametrize("view", ["#/claim/{}", "#/claims/{}", "#/gallery", "#/claims", ""])
+def test_addresses_of_claims(view, tab):
+    """Also those of version 0.3."""
+    page = tab(view.format(CLAIM))
+    selector = ".claim h1" if "{}" in view else ".tile"
+    assert page.locator(selector).count() == (1 if "{}" in view else 3)
+    assert page.locator("nav a[aria-current]").inner_text() == "Claims"
+    page.evaluate("location.hash = '#/elsewhere'")
+    playwright.expect(page.locator(".fault")).to_contain_text("no view elsewhere")
+
+
+def test_a_stranger_is_told_what_a_claim_is_and_sees_the_first_on_a_phone(browser, address):
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector(".tile .mat img")
+    assert page.locator(".lead").inner_text().startswith("A claim is one sentence that can be false")
+    assert "“small, recorded”" in page.locator(".lead").inner_text()
+    box = page.locator(".tile .mat").first.bounding_box()
+    assert box["y"] + box["height"] <= 844
+    assert page.locator(".tile h3").first.inner_text().startswith("Error peaks at")
+    assert page.locator(".where").first.get_attribute("title").startswith("The verdict on a run")
+    context.close()
+
+
+def test_a_claim_has_its_figure_as_wide_as_the_page_and_nothing_is_cut(tab):
+    page = tab("#/claims/asymptotics/double_descent")
+    page.locator(".claim img").evaluate("image => image.decode()")
+    width = page.locator("main").evaluate(
+        "node => node.clientWidth - 2 * parseFloat(getComputedStyle(node).paddingLeft)"
+    )
+    assert page.locator(".claim .mat").bounding_box()["width"] == pytest.approx(width, abs=1)
+    assert page.locator("figcaption").inner_text().startswith("Error on fresh tasks")
+    assert page.locator("figcaption .katex").count() >= 2
+    cut = "node => node.scrollHeight - node.clientHeight"  # a box that scrolls cuts a row in half
+    assert (
+        page.locator(".claim .scroll").evaluate_all(f"all => all.map({cut})")
+        == [0] * page.locator(".claim .scroll").count()
+    )
+    page.set_viewport_size({"width": 500, "height": 900})
+    wraps = "all => all.map((node) => getComputedStyle(node).whiteSpace)"
+    assert set(page.locator(".claim .katex").evaluate_all(wraps)) == {"nowrap"}
+    heights = page.locator(".claim .sentence .math").evaluate_all(
+        "all => all.map((node) => node.getClientRects().length)"
+    )
+    assert heights == [1] * len(heights) != []
+
+
 def test_a_thumbnail_is_the_whole_figure(tab):
-    page = tab("#/gallery")
+    page = tab("#/claims")
     for image in page.locator(".tile .mat img").all():
         image.evaluate("image => image.decode()")
         assert image.evaluate("image => getComputedStyle(image).objectFit") == "contain"
@@ -227,15 +275,15 @@ def test_a_thumbnail_is_the_whole_figure(tab):
 
 def test_formulas_are_rendered(tab):
     """By KaTeX, without a fault and in its own fonts; the policy refuses none of its styles."""
-    page = tab("#/claim/asymptotics/double_descent")
+    page = tab("#/claims/asymptotics/double_descent")
     page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
     assert "α" in page.locator(".conditions .katex-html").first.inner_text()  # alpha = 10
-    assert page.locator(".findings td .katex-html").first.inner_text().replace("\u200b", "") == "d→∞"
-    assert page.locator(".background .katex").count() >= 4
+    assert page.locator(".findings td .katex-html").first.inner_text().replace("\u200b", "") == "τ=1"
+    assert page.locator(".background .katex").count() >= 1
     assert page.locator(".glossary td:first-child .katex").count() >= 4
     page = tab("#/explore/learning_coefficients")
     page.locator(".theory summary").click()
-    assert page.locator(".theory .math.display .katex").count() == 2
+    assert page.locator(".theory .math.display .katex").count() == 1
     assert page.locator(".theory svg").first.evaluate("node => node.style.width") != ""  # of the brace of cases
     assert page.locator(".control .katex-html").first.inner_text() == "M"
     assert page.locator("[data-style], .katex-error, .katex [style*=color]").count() == 0
@@ -294,7 +342,7 @@ def test_the_page_works_below_the_prefix_of_a_proxy(keeps_host, browser, address
                 assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
         page.wait_for_selector("[data-answered]")  # of the prompt
         tab("#/explore/linear_attention").wait_for_selector("[data-answered]")
-        page = tab(f"#/claim/{CLAIM}")
+        page = tab(f"#/claims/{CLAIM}")
         with page.expect_download() as download:
             page.get_by_role("link", name="Data (NetCDF)").click()
         assert download.value.path().read_bytes() == (out / STORE / "results.nc").read_bytes()
@@ -317,7 +365,7 @@ def test_a_token_is_for_the_prefix_alone(browser, quick, out):
 
 
 def test_everything_is_reached_with_the_keyboard(tab):
-    page = tab("#/gallery")
+    page = tab("#/claims")
     reached = []
     for _ in range(13):
         page.keyboard.press("Tab")
@@ -326,7 +374,7 @@ def test_everything_is_reached_with_the_keyboard(tab):
     assert {"Claims", "Explore", "Runs", "Dark", "word"} <= set(reached)
     page.locator(".tile a").first.focus()
     page.keyboard.press("Enter")
-    page.wait_for_selector("h1.sentence")
+    page.wait_for_selector(".claim h1")
     page.locator("summary").first.focus()
     before = page.locator("details[open]").count()
     page.keyboard.press("Enter")
@@ -334,7 +382,7 @@ def test_everything_is_reached_with_the_keyboard(tab):
 
 
 def test_the_colours_that_were_chosen_stay(tab):
-    page = tab("#/gallery")
+    page = tab("#/claims")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
     page.get_by_role("button", name="Light or dark").click()

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from icllab.core.axes import Axis
+from icllab.figures.markup import Html, joined, table, tag
 from icllab.lab.records import Card
 from icllab.page import cards
 from icllab.page.cards import Evidence
-from icllab.page.markup import Html, joined, table, tag
 
 FINDING = {"id": "a", "what": "x < 1 | y", "predicted": 1.0, "measured": "inf", "standard_error": 0.5, "tolerance": 0.0}
 
@@ -37,8 +37,11 @@ def shown(one, *more, picture=None):
 @pytest.mark.parametrize("verdict", ["holds", "fails", "undecided"])
 def test_the_badge_is_the_verdict_at_the_largest_size(verdict):
     text = shown(card({"smoke": entry("undecided"), "small": entry(verdict)}))
-    badge = f'<span class="verdict {verdict}">{verdict}</span> <span class="where">small, recorded</span>'
-    assert text.startswith(f'<div class="claim"><p class="status">{badge}</p>')
+    meaning = "The verdict on a run whose data the book keeps. A run of size small takes minutes."
+    badge = (
+        f'<span class="verdict {verdict}">{verdict}</span> <span class="where" title="{meaning}">small, recorded</span>'
+    )
+    assert f'<p class="status">{badge}</p><p class="where">{meaning}</p>' in text
     assert "stale</span>" not in text
 
 
@@ -46,7 +49,9 @@ def test_results_here_come_before_the_record_and_controls_never():
     record = card({"medium": entry("holds")})
     assert "medium, recorded" in shown(record)
     here = Evidence(size="smoke", verdict="fails", local=True)
-    assert 'fails</span> <span class="where">smoke, run here' in shown(record, here)
+    assert re.search(
+        r'fails</span> <span class="where" title="[^"]* on this machine[^"]*">smoke, run here', shown(record, here)
+    )
     assert "medium, recorded" in shown(record, Evidence(size="full", verdict="fails", local=True, control="wrong"))
     assert "medium, recorded" in shown(record, Evidence(size="full", local=True))  # not judged
 
@@ -130,6 +135,26 @@ def test_every_figure_of_the_library_belongs_to_a_claim_and_has_words():
     assert path.read_bytes().startswith(b"\x89PNG")
     assert cards.recorded_figure("asymptotics/none") is None
     assert "Things fall." in cards.alternative_text(card())
+
+
+def test_a_title_is_that_of_the_claim_or_its_name_in_words():
+    assert "<h3><a" in cards.tile(card(title="All falls"), [], None, "/c")
+    assert cards.title(card(title="All falls")) == "All falls"
+    assert cards.title(Card("a/long_tail", "", "", (), (), {}, {})) == "Long tail"
+
+
+def test_a_figure_of_the_book_has_a_caption_and_a_small_one_for_lists():
+    claim = "asymptotics/double_descent"
+    small = cards.recorded_figure(claim, small=True)
+    assert small is not None
+    assert small.parent.name == "cards"
+    assert cards.recorded_caption(claim).startswith("Error on fresh tasks $")
+    assert cards.recorded_caption("asymptotics/none") == ""
+    picture = cards.Picture("/wide", "words", "At $a_1$.", "/small")
+    assert '<img src="/small" alt="words"' in cards.tile(card(), [], picture, "/c")
+    text = shown(card(), picture=picture)
+    assert '<img src="/wide" alt="words"' in text
+    assert '<figcaption>At <span class="math" data-tex="a_1">a<sub>1</sub></span>.</figcaption>' in text
 
 
 def test_cells_of_several_commits_are_told_with_all_of_them():

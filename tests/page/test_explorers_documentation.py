@@ -1,7 +1,5 @@
 """Explorers in the documentation, in a browser: what is looked up is what `icllab.theory` says, without a network."""
 
-# ruff: noqa: RUF001 (Greek letters are meant)
-
 import importlib.util
 import re
 import shutil
@@ -29,11 +27,12 @@ def documentation(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs")
     grids = {
         "linear_attention": {"x": ("tau", "kappa"), "alpha": (1, 10), "kappa": (0.5, 2), "ridge": (0, 0.3)},
-        "induction_landscape": {"third": ("fixed",), "level": (2, 4), "pairs": (4,), "time": (20, 60)},
-        "preconditioner": {"length": (5, 20), "spectrum": ("power", "levels"), "ratio": (10, 100)},
+        "induction_landscape": {"moment": (0.25, 0.5), "pairs": (4,), "time": (20, 60)},
+        "preconditioner": {"length": (5, 20), "power": (-1, 0)},
         "saddles": {"dim": (4,), "length": (5, 31)},
         "learning_coefficients": {"hidden": (2, 4), "rank": (0, 3)},
-        "free_energies": {"gap": (0.001, 0.01), "quantity": ("difference", "energies")},
+        "normal_crossing": {"k1": (1, 2)},
+        "free_energies": {"x": ("n", "gap"), "gap": (0.001, 0.01)},
     }
     (folder / make_explorers.MODEL).mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -72,23 +71,26 @@ def test_the_documentation_has_every_explorer_and_its_numbers_are_those_of_theor
     found = drawn_map(page, root)
     grid = {**law, "tau": np.array(found["x"])[:, None], "alpha": np.array(found["y"])}
     close(found["z"], linear_attention.icl_error(**grid))
-    assert page.locator(f"{root} .control:has-text('ρ') .fixed").inner_text() == "0.01"
+    assert page.locator(f"{root} .control:has-text('label noise') .fixed").first.inner_text() == "0.01"
 
     root = "[data-explorer=induction_landscape]"
     move(page, "time", 25, root)
     found, sizes = drawn_map(page, root), {"pairs": 4, "labels": 32}
     flow = induction_landscape.flow((0, 0, 0), time=20, levels=(0.5,), **sizes)
     close(found["path"]["z"][-1], flow.loss[-1])
-    close(found["z"], induction_landscape.loss(np.array(found["x"])[:, None], np.array(found["y"]), 4.0, **sizes))
+    xi = np.interp(found["mark"]["x"], flow.parameters[:, 0], flow.parameters[:, 2])
+    close(found["z"], induction_landscape.loss(np.array(found["x"])[:, None], np.array(found["y"]), xi, **sizes))
 
     root = "[data-explorer=free_energies]"
-    page.select_option(f"{root} [name=quantity]", "energies")
+    page.select_option(f"{root} [name=x]", "gap")
     page.wait_for_function(
-        "(root) => document.querySelector(root + ' figure.curves').drawn.labels[0] === 'simple phase'", arg=root
+        "(root) => document.querySelector(root + ' figure.curves').drawn.axes.x.label.startsWith('ΔL')", arg=root
     )
-    n, drawn = curves(page, root)
-    simple = free_energy.Phase(0.01, learning_coefficients.LearningCoefficient(0.5, 1))
-    close(drawn["simple phase"], free_energy.asymptotic(simple, n))
+    gap, drawn = curves(page, root)
+    rich = free_energy.Phase(0.0, learning_coefficients.LearningCoefficient(2.5, 5))
+    for value, share in zip(gap[::9], drawn["simple phase"][::9], strict=True):
+        simple = free_energy.Phase(value, learning_coefficients.LearningCoefficient(0.5, 1))
+        close(share, free_energy.posterior_weights([simple, rich], 300)[0])
 
 
 def test_where_the_grid_has_no_answer_the_documentation_says_why(page):

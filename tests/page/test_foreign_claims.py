@@ -46,9 +46,10 @@ def test_the_librarys_figure_is_no_foreign_claims(opened, tmp_path, folder, mark
     (folder / CLAIM).rename(folder / "random_matrices" / "double_descent")
     page = opened(tmp_path / "results", claims=None)
     tiles = {tile["claim"]: tile["html"] for tile in page.get("/api/claims").json()["claims"]}
-    assert "figure.png" in tiles["asymptotics/double_descent"]
-    assert "figure.png" not in tiles["random_matrices/double_descent"]
-    assert page.get("/api/claims/random_matrices/double_descent/figure.png").status_code == 404
+    assert "/card.png" in tiles["asymptotics/double_descent"]
+    assert ".png" not in tiles["random_matrices/double_descent"]
+    for name in ("figure", "card"):
+        assert page.get(f"/api/claims/random_matrices/double_descent/{name}.png").status_code == 404
 
 
 def test_a_damaged_record_is_a_fault_of_its_own_tile(opened, tmp_path, folder, mark):

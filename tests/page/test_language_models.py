@@ -82,7 +82,7 @@ def test_without_models_the_page_says_what_brings_them(opened, tmp_path, monkeyp
     page = opened(tmp_path)
     listing = page.get("/api/models").json()
     assert listing["models"] == []
-    assert "`make models` in a clone brings some" in listing["missing"]
+    assert "`make models` in a clone brings three" in listing["missing"]
     refused = page.post("/api/prompt", json={"model": "tiny", "text": TEXT})
     assert (refused.status_code, refused.json()["error"]) == (422, listing["missing"])
     assert page.post("/api/prompt", json={"colour": "red"}).status_code == 400

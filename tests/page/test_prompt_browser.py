@@ -141,5 +141,5 @@ def test_without_models_the_view_says_what_brings_them(tab, address, monkeypatch
 
     monkeypatch.setattr(LanguageModels, "names", lambda self: [])
     tab.goto(f"{address}#/prompt")
-    assert "`make models` in a clone brings some" in tab.locator(".problem:visible").inner_text()
+    assert "`make models` in a clone brings three" in tab.locator(".prompt > .note").inner_text()
     assert tab.locator("textarea").count() == 0

@@ -139,7 +139,7 @@ def test_the_page_may_be_mounted_below_a_prefix(page):
         assert client.get(urljoin(where, html.unescape(found))).status_code == 200, found
     assert {f"{where}static/app.js", f"{where}static/formulas.js", f"{where}api/claims", f"{where}api/runs"} <= seen
     assert f"{where}static/vendor/fonts/KaTeX_Main-Regular.woff2" in seen
-    assert f"{where}api/claims/asymptotics/double_descent/figure.png" in seen
+    assert f"{where}api/claims/asymptotics/double_descent/card.png" in seen
 
 
 def test_no_file_of_the_page_has_an_address_from_the_root():

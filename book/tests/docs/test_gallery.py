@@ -51,7 +51,7 @@ def test_a_card_shows_what_claim_and_record_say(sections, claim):
     size = "small" if "small" in experiment.sizes else "medium"
     assert f"<code>icl run {claim} --size {size}</code>" in text
     assert text.count("<img ") == (DOCS / "figures" / f"{claim.split('/')[1]}.png").is_file()
-    shown = re.search(r"<div class=\"claim\"><p class=\"status\"><span class=\"verdict (\w+)\">", text)
+    shown = re.search(r"<p class=\"status\"><span class=\"verdict (\w+)\">", text)
     verdicts = [record[size]["verdict"] for size in SIZES if size in record]
     assert shown[1] == (["none"] + [verdict for verdict in verdicts if verdict])[-1]
     assert text.count("<details") == len(record)

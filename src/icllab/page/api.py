@@ -11,12 +11,12 @@ from typing import Any
 from starlette.responses import Response
 
 from icllab.core.errors import EnvironmentFault, IclError, InputError, expected, require_known
+from icllab.figures.markup import joined, prose, tag
 from icllab.page import cards, catalogue, results
 from icllab.page.catalogue import Entry
 from icllab.page.endpoints import Endpoint, NotFound, json_response
 from icllab.page.explorers import EXPLORERS
 from icllab.page.language_models import MISSING, SIZES, TEXTS, LanguageModels
-from icllab.page.markup import joined, prose, tag
 from icllab.page.results import Result, Results
 from icllab.page.runs import Job, Runs
 
@@ -39,6 +39,7 @@ class Api:
             Endpoint(path="/api/claims", answer=self.gallery),
             Endpoint(path="/api/claims/{subject}/{finding}", answer=self.claim),
             Endpoint(path="/api/claims/{subject}/{finding}/figure.png", answer=self.recorded_figure),
+            Endpoint(path="/api/claims/{subject}/{finding}/card.png", answer=self.small_figure),
             Endpoint(path="/api/claims/{subject}/{finding}/report.html", answer=self.report),
             Endpoint(path="/api/results/{subject}/{finding}/{name}/{file}", answer=self.download, query=True),
             Endpoint(path="/api/explorers", answer=self.explorers),
@@ -103,13 +104,15 @@ class Api:
         local = self.results.of(entry)
         evidence = self._evidence(entry, local)
         badge = cards.standing(evidence)
-        words = " ".join([card.claim, card.sentence, card.conditions, *(source.text for source in card.sources)])
+        words = " ".join(
+            [card.claim, card.title, card.sentence, card.conditions, *(source.text for source in card.sources)]
+        )
         return tile | {
             "papers": [source.key for source in card.sources],
             "verdict": badge.verdict if badge else "none",
             "stale": bool(badge and badge.stale),
             "words": words.lower(),
-            "html": cards.tile(card, evidence, results.picture(entry, local), f"#/claim/{card.claim}"),
+            "html": cards.tile(card, evidence, results.picture(entry, local), f"#/claims/{card.claim}"),
         }
 
     def _evidence(self, entry: Entry, local: list[Result]) -> list[cards.Evidence]:
@@ -146,9 +149,13 @@ class Api:
         html = joined(html, tag("p", report, class_="links"), tag("h2", "Texts"), *sources)
         return json_response({"claim": card.claim, "html": html, "sizes": [] if card.origin else list(card.sizes)})
 
-    def recorded_figure(self, subject: str, finding: str) -> Response:
+    def small_figure(self, subject: str, finding: str) -> Response:
+        """The figure that the claim's book has for lists."""
+        return self.recorded_figure(subject, finding, small=True)
+
+    def recorded_figure(self, subject: str, finding: str, small: bool = False) -> Response:
         """The figure that the claim's book has."""
-        path = cards.recorded_figure(self.entry(f"{subject}/{finding}").card.claim)
+        path = cards.recorded_figure(self.entry(f"{subject}/{finding}").card.claim, small=small)
         if path is None:
             raise NotFound("figure: the claim has none in its book")
         return Response(path.read_bytes(), media_type="image/png")
@@ -197,7 +204,7 @@ class Api:
     # Prompts.
 
     def models(self) -> Response:
-        """The language models of this machine, texts to begin with, and why there are no models."""
+        """The language models of this machine, texts to begin with, and advice to a machine without models."""
         names = self.language_models.names()
         missing = "" if names else MISSING.format(self.language_models.folder)
         return json_response({"models": names, "texts": TEXTS, "sizes": SIZES, "missing": missing})

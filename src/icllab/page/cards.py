@@ -6,17 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from icllab.core.axes import AXES, Quantity
-from icllab.core.files import parse_json
+from icllab.core.files import parse_json, read_object
 from icllab.core.sources import Reference
+from icllab.figures.markup import Html, joined, table, tag, with_formulas
 from icllab.lab import registry
 from icllab.lab.claim import SIZES
 from icllab.lab.outcomes import Outcome, counts, worded
 from icllab.lab.records import NOT_RECORDED, Card
 from icllab.page import sentences
-from icllab.page.markup import Html, joined, table, tag
 
 VERDICTS = tuple(Outcome)
 NOT_RUN, NOT_JUDGED = "not yet run", "not judged"
+_DURATIONS = {
+    "smoke": "seconds",
+    "small": "minutes",
+    "medium": "an hour or two",
+    "full": "the time of the papers' runs",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +62,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: its address, its content in words, and a caption."""
+    """A figure: its address, a text alternative, a caption, and the address of a smaller one for lists."""
 
     address: str
     words: str
     caption: str = ""
+    small: str | None = None
 
 
 def from_record(card: Card) -> list[Evidence]:
@@ -115,8 +122,14 @@ def standing_badge(runs: Iterable[Evidence]) -> Html:
     if run is None:
         stated = [run.size for run in runs if not run.local and run.control is None]
         return badge(None, missing=f"{NOT_RECORDED} ({stated[-1]})" if stated else NOT_RUN)
-    label = tag("span", f"{run.size}, {_place(run)}", class_="where")
+    label = tag("span", f"{run.size}, {_place(run)}", class_="where", title=meaning(run))
     return joined(badge(run.verdict, run.stale), " ", label)
+
+
+def meaning(run: Evidence) -> str:
+    """The place and the size of a run in sentences."""
+    place = "on this machine" if run.local else "of its author" if run.by_author else "whose data the book keeps"
+    return f"The verdict on a run {place}. A run of size {run.size} takes {_DURATIONS[run.size]}."
 
 
 def _place(run: Evidence) -> str:
@@ -124,12 +137,24 @@ def _place(run: Evidence) -> str:
     return "run here" if run.local else f"{stated} by its author" if run.by_author else stated
 
 
-def recorded_figure(claim: str) -> Path | None:
-    """The figure of a claim that its trusted book has; None if there is none."""
+def title(card: Card) -> str:
+    """The title of a claim, or the words of its name."""
+    return card.title or card.claim.split("/")[-1].replace("_", " ").capitalize()
+
+
+def recorded_figure(claim: str, *, small: bool = False) -> Path | None:
+    """The figure of a claim in its trusted book, or the one for lists; None if there is none."""
     if claim not in registry.claims():
         return None
-    paths = (folder / f"{claim.split('/')[-1]}.png" for folder in registry.beside("figures"))
-    return next((path for path in paths if path.is_file()), None)
+    name = f"{'cards/' * small}{claim.split('/')[-1]}.png"
+    return next((folder / name for folder in registry.beside("figures") if (folder / name).is_file()), None)
+
+
+def recorded_caption(claim: str) -> str:
+    """The caption of the figure in the book; empty if there is none."""
+    paths = [path for folder in registry.beside("figures") if (path := folder / "captions.json").is_file()]
+    captions = [read_object(path, "restore it").get(claim, {}).get("caption", "") for path in paths]
+    return next(filter(None, captions), "")
 
 
 def alternative_text(card: Card) -> str:
@@ -142,18 +167,20 @@ def figure(picture: Picture | None) -> Html:
     if picture is None:
         return Html("")
     image = tag("img", src=picture.address, alt=picture.words, loading="lazy")
-    caption = [tag("figcaption", picture.caption)] if picture.caption else []
+    caption = [tag("figcaption", with_formulas(picture.caption))] if picture.caption else []
     return tag("figure", tag("div", image, class_="mat"), *caption, class_="drawing")
 
 
 def tile(card: Card, runs: Sequence[Evidence], picture: Picture | None, address: str) -> Html:
-    """A claim in a gallery: badge, figure, sentence, name."""
+    """A claim in a gallery: title, badge, sentence, figure, name."""
     sources = ", ".join(source.short for source in card.sources)
+    small = picture and Picture(picture.small or picture.address, picture.words)
     return tag(
         "article",
+        tag("h3", tag("a", title(card), href=address)),
         tag("p", standing_badge(runs), class_="status"),
-        figure(picture) if picture else tag("p", "No figure yet: a run draws it.", class_="nofigure"),
-        tag("h3", tag("a", card.sentence, href=address)),
+        tag("p", card.sentence, class_="sentence"),
+        figure(small) if small else tag("p", "No figure yet: a run draws it.", class_="nofigure"),
         tag("p", tag("code", card.claim), class_="name"),
         tag("p", sources, class_="sources"),
         *(fault(f"{run.size}: {run.fault}") for run in runs if run.fault),
@@ -181,15 +208,17 @@ def card_html(
         source_address: Function from a source to its address, or None.
         symbols: The claim's axes and quantities; without them only shared axes are explained.
         command: Command that measures it again.
-        heading: Element of the sentence, such as ``h1``; None if the claim has a heading already.
+        heading: Element of the title, such as ``h1``; None if the claim has a heading already.
         expand: Whether to show the findings of the run behind the badge at once.
     """
     addresses = [(source, source_address(source) or None) for source in card.sources]
     sources = [tag("a" if href else "span", source.short, href=href, title=source.text) for source, href in addresses]
     badge_run = standing(runs)
     parts: list[str] = [
+        *([tag(heading, title(card))] if heading else []),
+        tag("p", card.sentence, class_="sentence"),
         tag("p", standing_badge(runs), class_="status"),
-        tag(heading or "p", card.sentence, class_="sentence"),
+        *([tag("p", meaning(badge_run), class_="where")] if badge_run else []),
     ]
     if card.conditions:
         parts.append(tag("p", tag("em", "Conditions: "), card.conditions, class_="conditions"))

@@ -4,7 +4,6 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-import icllab
 from icllab.core.axes import Quantity
 from icllab.core.files import source_text
 from icllab.lab import records, registry
@@ -68,7 +67,8 @@ def symbols(claim: str, folder: Path | None = None) -> list[Quantity]:
 def _entry(claim: str, path: Path, folder: Path | None) -> Entry:
     try:
         card = records.card(claim, folder)
-        subject = Path(icllab.__file__).parent / "claims" / card.subject / "__init__.py"
+        package = path.parent.parent if path.name == "claim.py" else path.parent
+        subject = package / "__init__.py"
         description = ast.get_docstring(ast.parse(subject.read_text("utf-8"))) if subject.is_file() else ""
         return Entry(card, " ".join((description or "").split()), registry.version(path))
     except Exception as error:  # whatever the user's file raises when it is imported

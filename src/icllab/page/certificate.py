@@ -11,12 +11,11 @@ from string import ascii_lowercase
 from typing import Any
 
 from icllab.core.spelling import number, with_error
+from icllab.figures.markup import Html, document, embedded, joined, table, tag
 from icllab.lab.certificate import headline
 from icllab.lab.checklists import command
 from icllab.lab.outcomes import worded
 from icllab.lab.power import false_alarms
-from icllab.page.markup import Html, joined, table, tag
-from icllab.page.report import document
 
 _STATIC = Path(__file__).parent / "static"
 _IMAGE = re.compile(r'src="data:image/png;base64,([A-Za-z0-9+/=]*)"')
@@ -99,8 +98,7 @@ def _head(content: Mapping[str, Any]) -> Html:
 def _figure(content: Mapping[str, Any], png: bytes | None) -> Html:
     if png is None:
         return tag("p", "No figure: there are no data to draw.", class_="small")
-    address = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return tag("figure", tag("img", src=address, alt=f"Figure of the data: {content['statement']['sentence']}"))
+    return tag("figure", tag("img", src=embedded(png), alt=f"Figure of the data: {content['statement']['sentence']}"))
 
 
 def _facts(content: Mapping[str, Any]) -> Html:

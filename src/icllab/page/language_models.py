@@ -22,7 +22,9 @@ LONGEST = 4096  # characters of a text
 SIZES = (1, 2, 4, 8)
 """Numbers of tokens that a loss without context may look at."""
 COMMAND = (sys.executable, "-m", "icllab.page.prompt_worker")
-MISSING = "models: expected folders of language models in {}, got none; `make models` in a clone brings some"
+MISSING = (
+    "This view needs a language model in a folder of {}. `make models` in a clone brings three small ones (96 MB)."
+)
 TEXTS = {
     "The same words twice": (
         "Words: garden seven letter river window paper stone candle silver morning. "

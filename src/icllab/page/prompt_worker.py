@@ -146,7 +146,7 @@ def cross_entropy(logits: Float[Array, "position token"], ids: Int[Array, " posi
 
 
 def spelled(tokenizer: Any, id: int) -> str:
-    r"""The text of a token; bytes that are no text by themselves as ``\xe2``."""
+    r"""The text of a token; bytes that are not text by themselves as ``\xe2``."""
     token = tokenizer.id_to_token(id) or ""
     text = token.replace("▁", " ") if "▁" in token else tokenizer.decode([id], skip_special_tokens=False)
     if "\ufffd" in text and all(character in BYTES for character in token):

@@ -1,9 +1,7 @@
 """A report of claims as one HTML file, with cards, figures and numbers; it loads nothing from anywhere."""
 
-import base64
 import contextlib
 import datetime
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import icllab
 from icllab.core.axes import Quantity
 from icllab.core.errors import IclError
+from icllab.figures.markup import Html, document, embedded, joined, tag
 from icllab.lab import provenance, records
 from icllab.lab.claim import SIZES
 from icllab.lab.job import sizes_present, stored_request
@@ -18,9 +17,9 @@ from icllab.lab.records import Card
 from icllab.lab.run import read
 from icllab.page import cards, catalogue
 from icllab.page.cards import Evidence, Picture
-from icllab.page.markup import Html, joined, tag
 
 _STATIC = Path(__file__).parent / "static"
+_DPI = 160
 _COLOURS = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c1e21; --muted: #5a616a; --line: #dcdfe3; --accent: #0b5c8f;
   --good: #00734f; --bad: #b3401a; --doubt: #8a6100; --serif: Palatino, Georgia, "DejaVu Serif", serif; }
@@ -32,11 +31,11 @@ _COLOURS = """
 body { margin: 0 auto; max-width: 54rem; padding: 2rem 1.2rem 4rem; background: var(--paper); color: var(--ink);
   font: 15px/1.55 system-ui, "DejaVu Sans", sans-serif; }
 h1, h2 { font-family: var(--serif); line-height: 1.25; }
-h2 { margin-top: 3rem; overflow-wrap: anywhere; font-size: 1.05rem; }
+h2 { margin-top: 3rem; overflow-wrap: anywhere; font-size: 1.35rem; }
+h2 code { color: var(--muted); font-weight: 400; font-size: 0.65em; }
 a { color: var(--accent); }
 code, pre { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 0.87em; overflow-wrap: anywhere; }
 .overview li { margin: 0.6rem 0; }
-.claim .scroll { max-height: none; }
 """
 
 
@@ -48,7 +47,7 @@ class Section:
         card: Its statement and its record.
         runs: Its record, and the results on this machine, judged again.
         png: Its figure, or None; ``pdf`` is the same figure if it shows results on this machine.
-        size: Size of the results in the figure; None for the book's figure.
+        caption: Caption of the figure.
         symbols: The claim's axes and quantities.
     """
 
@@ -56,7 +55,7 @@ class Section:
     runs: tuple[Evidence, ...]
     png: bytes | None = None
     pdf: bytes | None = None
-    size: str | None = None
+    caption: str = ""
     symbols: tuple[Quantity, ...] = ()
 
     @property
@@ -72,6 +71,8 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
     """
     from icllab.lab.drawing import picture
     from icllab.lab.judging import judge
+    from icllab.figures import pdf_bytes, png_bytes
+    from icllab.figures.style import PAGE, drawn_as
 
     card, symbols = records.card(claim, folder), tuple(catalogue.symbols(claim, Path(folder) if folder else None))
     runs, figure, figure_size = cards.from_record(card), None, None
@@ -86,7 +87,7 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
             runs.append(Evidence(size=size, local=True, fault=" ".join(str(error).split())))
             continue
         figure = None
-        with contextlib.suppress(Exception):  # whatever a claim's figure raises; `icl draw` shows it
+        with contextlib.suppress(Exception), drawn_as(PAGE):  # whatever a claim's figure raises; `icl draw` shows it
             figure, figure_size = picture(request.claim(), dataset), size
         judgement = verdict.as_dict()
         names = ("git_commit", "created", "machine")
@@ -103,26 +104,11 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
             )
         )
     if figure is not None:
-        from icllab.figures import pdf_bytes, png_bytes
-
-        return Section(card, tuple(runs), png_bytes(figure), pdf_bytes(figure), figure_size, symbols)
+        caption = f"{getattr(figure, 'caption', '')} Results of this machine at size {figure_size}.".strip()
+        return Section(card, tuple(runs), png_bytes(figure, _DPI), pdf_bytes(figure), caption, symbols)
     path = cards.recorded_figure(claim)
-    return Section(card, tuple(runs), path.read_bytes() if path else None, symbols=symbols)
-
-
-def document(title: str, style: str, body: Sequence[str]) -> str:
-    """A page as one file: the style sheet is inside, and the policy of the page lets nothing be loaded."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = [
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"icl-lab: {title}"),
-        tag("style", Html(style)),
-    ]
-    page = tag("html", tag("head", *head), tag("body", *body), lang="en")
-    return f"<!doctype html>\n{page}\n"
+    caption = cards.recorded_caption(claim)
+    return Section(card, tuple(runs), path.read_bytes() if path else None, None, caption, symbols)
 
 
 def html(sections: Sequence[Section], pdfs: Sequence[str | None] = ()) -> str:
@@ -156,11 +142,9 @@ def _anchor(claim: str) -> str:
 def _card(section: Section, pdf: str | None) -> Html:
     picture = None
     if section.png is not None:
-        size = section.size
-        caption = f"Drawn from the results at size {size}." if size else "The figure of the book."
-        address = f"data:image/png;base64,{base64.b64encode(section.png).decode()}"
-        picture = Picture(address, cards.alternative_text(section.card), caption)
-    parts: list[str] = [tag("h2", tag("code", section.card.claim), id=_anchor(section.card.claim))]
+        picture = Picture(embedded(section.png), cards.alternative_text(section.card), section.caption)
+    claim = section.card.claim
+    parts: list[str] = [tag("h2", cards.title(section.card), " ", tag("code", claim), id=_anchor(claim))]
     parts.append(cards.card_html(section.card, section.runs, picture, symbols=section.symbols))
     if pdf is not None:
         parts.append(tag("p", "The figure for print: ", tag("a", pdf, href=pdf), "."))

@@ -134,18 +134,20 @@ def command(claim: str, size: str, control: str | None, out: Path, claims: Path 
 
 def picture(entry: Entry, results: Sequence[Result]) -> Picture | None:
     """The figure of a claim: of the largest judged results on this machine, else the book's."""
-    words = cards.alternative_text(entry.card)
+    claim, words = entry.card.claim, cards.alternative_text(entry.card)
     candidates = [r for r in results if r.control is None and r.verdict and "figure.png" in r.files]
     if candidates:
         result = max(candidates, key=lambda result: SIZES.index(result.size))
-        return Picture(result.address("figure.png"), words, f"Drawn from the results here at size {result.size}.")
-    if cards.recorded_figure(entry.card.claim) is not None:
-        return Picture(f"api/claims/{entry.card.claim}/figure.png", words, "The figure of the book.")
-    return None
+        caption = f"{cards.recorded_caption(claim)} Results of this machine at size {result.size}."
+        return Picture(result.address("figure.png"), words, caption.strip())
+    if cards.recorded_figure(claim) is None:
+        return None
+    small = f"api/claims/{claim}/card.png" if cards.recorded_figure(claim, small=True) else None
+    return Picture(f"api/claims/{claim}/figure.png", words, cards.recorded_caption(claim), small)
 
 
 def is_regular(path: Path) -> bool:
-    """Whether this is a file, and no link to one."""
+    """True for a file that is not a symbolic link."""
     return path.is_file() and not path.is_symlink()
 
 

@@ -42,7 +42,7 @@ _HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """True if only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -90,7 +90,7 @@ class Guard:
         await (refusal or self.app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that is not the page's own; None for one that is."""
+        """Refuse a request that another site sent; None for a request of the page."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
@@ -139,7 +139,7 @@ class Guard:
 
 
 def _is_root(scope: Scope) -> bool:
-    """Whether the page itself is asked for, also where an application has mounted it below a prefix."""
+    """True if the request is for the page itself, also below a prefix at which an application mounts it."""
     return scope["path"].removeprefix(scope.get("root_path", "")) == "/"
 
 

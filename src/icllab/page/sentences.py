@@ -1,4 +1,4 @@
-"""Findings as sentences: what was measured at which values, with its error, and what was predicted."""
+"""Findings as sentences: the measurement with its error, the values of its axes, and the prediction."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 from icllab.core.axes import AXES, Quantity
 from icllab.core.spelling import number, with_error
-from icllab.page.markup import Html, formula, joined, table, tag
+from icllab.figures.markup import Html, formula, joined, table, tag
 
 ABBREVIATIONS = {
     "CLA": "context-label accuracy: fraction of answers that are labels of the context",
@@ -68,7 +68,7 @@ def sentence(row: Mapping[str, Any], symbols: Mapping[str, Quantity] = AXES) -> 
 
 
 def is_finding(row: Mapping[str, Any]) -> bool:
-    """Whether a row is about the claim; others are conditions, which version 0.2 called data or extent."""
+    """True if a row is about the claim; other rows are conditions, which version 0.2 called data or extent."""
     return row.get("about", "claim") == "claim"
 
 

@@ -5,28 +5,29 @@ import { follow } from "./server.js";
 
 const main = document.getElementById("main");
 const views = {
-  gallery: (root) => import("./gallery.js").then((view) => view.list(root)),
-  claim: (root, parts) => import("./gallery.js").then((view) => view.claim(root, parts.join("/"))),
+  claims: (root, parts) => import("./gallery.js").then((view) => (parts.length ? view.claim(root, parts.join("/")) : view.list(root))),
   explore: (root, [id]) => import("./explore.js").then((view) => (id ? view.show(root, id) : view.list(root))),
   prompt: (root) => import("./prompt.js").then((view) => view.show(root)),
   runs: (root) => import("./runs.js").then((view) => view.list(root)),
 };
+const renamed = { gallery: "claims", claim: "claims" }; // addresses of version 0.3
 let leave = null, turn = 0;
 
 async function show() {
-  const [view = "gallery", ...parts] = decodeURI(location.hash.replace(/^#\/?/, "")).split(/[/?]/).filter(Boolean);
+  const [name = "claims", ...parts] = decodeURI(location.hash.replace(/^#\/?/, "").split("?")[0]).split("/").filter(Boolean);
+  const view = renamed[name] ?? name;
   const current = ++turn;
   leave?.();
   leave = null;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.view === (view === "claim" ? "gallery" : view)) link.setAttribute("aria-current", "page");
+    if (link.dataset.view === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   const root = element("div", { class: "view view-" + view });
   main.replaceChildren(root);
   main.setAttribute("aria-busy", "true");
   try {
-    if (!views[view]) throw new Error("There is no view " + view + ".");
+    if (!views[view]) throw new Error("This page has no view " + name + ". The links above lead to its views.");
     const end = await views[view](root, parts);
     if (current === turn) leave = end;
     else end?.();

@@ -3,7 +3,7 @@
 //   const leave = list(root);              all explorers, with a description
 //   const leave = await show(root, id);    one of them; its values are in the address, #/explore/ID?name=value&...
 //
-// Both return a function that ends them. At most one request is under way; of later ones only the newest is sent.
+// Both return a function that ends them. At most one request is under way; of later requests only the newest is sent.
 // The last answer is `root.explorer`, and `root.dataset.answered` counts the answers.
 
 import { controls, fromAddress, toAddress } from "./controls.js";
@@ -14,14 +14,24 @@ import { curves, figure } from "./plot.js";
 import { spelled } from "./scales.js";
 import { explorers } from "./server.js";
 
-const PATIENCE = 250; // milliseconds after which a newer request replaces one without an answer
 const IDLE = 120; // milliseconds without a move, before the address is written
 
 export async function list(root) {
-  const cards = (await explorers.list()).map(({ id, title, about }) => element("article", { class: "explorer-card" },
-    element("h2", {}, element("a", { href: "#/explore/" + id }, title)), element("p", {}, ...withFormulas(about))));
+  const declarations = await explorers.list();
+  const pictures = declarations.map(() => element("div", { class: "picture" }));
+  const cards = declarations.map(({ id, title, about }, i) => element("article", { class: "explorer-card" },
+    element("h2", {}, element("a", { href: "#/explore/" + id }, title)), pictures[i], element("p", {}, ...withFormulas(about))));
   root.replaceChildren(element("h1", {}, "Explorers"), element("p", { class: "lead" }, "Closed forms that answer while a slider is moved."),
     element("div", { class: "explorers" }, ...cards));
+  const drawn = [];
+  for (const [i, { id, title, view }] of declarations.entries()) {
+    explorers.answer(id, {}).then(({ answer }) => {
+      const kind = view === "map" ? map : curves, plot = figure(pictures[i], title, kind);
+      plot.draw(view === "map" ? answer.map : answer);
+      drawn.push(plot);
+    });
+  }
+  return () => drawn.forEach((plot) => plot.destroy());
 }
 
 export async function show(root, id, source = explorers) {
@@ -50,11 +60,11 @@ function start(root, declaration, source, problem) {
   const id = declaration.id;
   const values = fromAddress(declaration, new URLSearchParams(source.inAddress ? location.hash.split("?")[1] ?? "" : ""));
   const numbers = element("dl", { class: "answers" }), note = element("p", { class: "note remark" });
-  const panel = controls(declaration, values, source.grid(), (name, value) => move({ [name]: value }));
+  const panel = controls(declaration, values, (name, value) => move({ [name]: value }));
   const initial = Object.fromEntries(declaration.controls.map((control) => [control.name, control.start]));
   const reset = element("button", { type: "button", class: "reset", onclick: () => move(initial) }, "reset the controls");
   const heading = element(source.inAddress ? "h1" : "h3", {}, declaration.title);
-  const grid = source.grid() ? element("p", { class: "note" }, "Precomputed: sliders move between the points of a grid. `icl page` has every value.") : null;
+  const grid = source.inAddress ? null : element("p", { class: "note" }, "Precomputed: sliders move between the points of a grid. `icl page` has every value.");
   const first = element("div", { class: "first" }), second = element("div", { class: "second" });
   const theory = element("details", { class: "theory" }, element("summary", {}, "The formulas"));
   theory.insertAdjacentHTML("beforeend", declaration.theory); // HTML of the server, in which all text is escaped
@@ -66,7 +76,7 @@ function start(root, declaration, source, problem) {
       element("section", { class: "main", "aria-label": "figures" }, problem, figures)), theory));
   typeset(theory);
   const [curvesRoot, mapRoot] = declaration.view === "curves" ? [first, second] : [second, first];
-  let plot = null, heatMap = null, request = null, began = 0, next = null, timer = 0, answered = 0, gone = false;
+  let plot = null, heatMap = null, busy = false, next = null, timer = 0, answered = 0, gone = false;
 
   function move(changes) {
     Object.assign(values, changes);
@@ -76,39 +86,32 @@ function start(root, declaration, source, problem) {
 
   function ask() {
     next = { ...values };
-    if (!request) run();
-    else if (performance.now() - began > PATIENCE) request.abort();
+    if (!busy) run();
     clearTimeout(timer);
     timer = setTimeout(writeAddress, IDLE);
   }
 
   async function run() {
+    busy = true;
     while (next && !gone) {
       const wanted = next;
       next = null;
-      request = new AbortController();
-      began = performance.now();
+      let message = "";
       try {
-        const result = await source.answer(id, wanted, request.signal);
+        const result = await source.answer(id, wanted);
         if (gone) return;
-        if (!next) {
-          Object.assign(values, result.values);
-          panel.refresh();
-        }
+        if (!next) Object.assign(values, result.values);
+        panel.refresh();
         draw(result.answer);
         root.explorer = { id, ...result };
-        report(problem, "");
-        figures.classList.remove("old");
       } catch (error) {
-        if (error.name === "AbortError") continue;
-        if (gone) return;
-        report(problem, error.message);
-        figures.classList.add("old");
-      } finally {
-        request = null;
+        message = error.message;
       }
+      report(problem, message);
+      figures.classList.toggle("old", message !== "");
       root.dataset.answered = String(++answered);
     }
+    busy = false;
   }
 
   function draw(answer) {
@@ -137,7 +140,6 @@ function start(root, declaration, source, problem) {
   return () => {
     gone = true;
     clearTimeout(timer);
-    request?.abort();
     themes.disconnect();
     dark.removeEventListener("change", restyle);
     plot?.destroy();

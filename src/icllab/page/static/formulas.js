@@ -30,6 +30,13 @@ export function formula(source, displayMode = false) {
   return root;
 }
 
+// Move the punctuation after a formula into its element, in which no line breaks; the rest of the text.
+function glued(node, after) {
+  const mark = /^[,.;:)]*/.exec(after)[0];
+  node.append(mark);
+  return after.slice(mark.length);
+}
+
 // The text as nodes, its formulas rendered.
 export function withFormulas(text) {
   const nodes = [];
@@ -37,17 +44,21 @@ export function withFormulas(text) {
   for (const match of text.matchAll(FORMULA)) {
     const limit = /^[a-z] to infinity$/.test(match[0]);
     if (!match[1] && !limit && !(SIGN.test(match[2]) && /[A-Za-z]/.test(match[2]))) continue;
-    const rest = match[1] || limit ? match[0] : match[2];
-    nodes.push(text.slice(end, match.index), formula(match[1] ?? tex(rest)));
-    end = match.index + rest.length;
+    const rest = match[1] || limit ? match[0] : match[2], node = formula(match[1] ?? tex(rest));
+    nodes.push(text.slice(end, match.index), node);
+    end = text.length - glued(node, text.slice(match.index + rest.length)).length;
   }
   return [...nodes, text.slice(end)];
 }
 
 // Render the formulas in HTML of the server, and those in its sentences.
 export function typeset(root) {
-  for (const node of root.querySelectorAll(".math[data-tex]")) node.replaceWith(formula(node.dataset.tex, "display" in node.dataset));
-  for (const node of root.querySelectorAll(".sentence, .conditions, .controls li, .findings td, .background p, .tile h3 a")) {
+  for (const node of root.querySelectorAll(".math[data-tex]")) {
+    const made = formula(node.dataset.tex, "display" in node.dataset), after = node.nextSibling;
+    if (after?.nodeType === Node.TEXT_NODE) after.data = glued(made, after.data);
+    node.replaceWith(made);
+  }
+  for (const node of root.querySelectorAll(".tile h3 a, .claim h1, .sentence, .conditions, .controls li, .findings td, .background p")) {
     for (const child of [...node.childNodes]) if (child.nodeType === Node.TEXT_NODE) child.replaceWith(...withFormulas(child.data));
   }
 }

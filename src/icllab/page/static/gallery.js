@@ -4,7 +4,9 @@ import { typeset } from "./formulas.js";
 import { element } from "./numbers.js";
 import { ask, post } from "./server.js";
 
-const VERDICTS = { holds: "hold", fails: "fail", undecided: "are undecided", none: "not yet run", stale: "stale" };
+const VERDICTS = { holds: "hold", fails: "fail", undecided: "undecided", none: "not yet run", stale: "stale" };
+const ABOUT = "A claim is one sentence that can be false, with a program that measures it and a check that judges the numbers. " +
+  "“small, recorded”: the verdict on a run of size small (minutes; medium: hours), whose data the book keeps.";
 
 // HTML from the server, which has escaped all text in it.
 function card(html) {
@@ -21,9 +23,9 @@ const capital = (name) => name.replaceAll("_", " ").replace(/^./, (c) => c.toUpp
 const has = (tile, verdict) => (verdict === "stale" ? tile.stale : tile.verdict === verdict);
 
 export async function list(root) {
-  const lead = element("p", { class: "lead" }, "Reading the claims…");
+  const lead = element("p", { class: "lead" }, ABOUT);
   root.append(element("h1", {}, "Claims"), lead);
-  const { claims, subjects, papers, out } = await ask("api/claims");
+  const { claims, subjects, papers } = await ask("api/claims");
   const filter = { word: "", subject: "", paper: "", verdict: "", ...JSON.parse(sessionStorage.getItem("icl-lab filter") ?? "{}") };
 
   const search = element("input", { type: "search", id: "word", placeholder: "a word, an author, a claim's name", value: filter.word });
@@ -64,7 +66,7 @@ export async function list(root) {
   function draw() {
     const fitting = claims.filter(fits);
     clear.hidden = !Object.values(filter).some(Boolean);
-    count.textContent = fitting.length === claims.length ? "" : fitting.length + " of " + claims.length + " claims";
+    count.textContent = fitting.length === claims.length ? standing : fitting.length + " of " + claims.length + " claims";
     const sections = Object.entries(subjects).map(([subject, about]) => {
       const section = fitting.filter((tile) => tile.subject === subject).map((tile) => card(tile.html));
       return section.length ? element("section", {}, element("h2", {}, capital(subject)), element("p", { class: "about" }, about),
@@ -74,8 +76,7 @@ export async function list(root) {
     tiles.replaceChildren(...sections);
   }
   const counts = Object.keys(VERDICTS).map((verdict) => [claims.filter((tile) => has(tile, verdict)).length, verdict]).filter(([n]) => n);
-  lead.textContent = claims.length + " sentences that can be false: " + counts.map(([n, verdict]) => n + " " + (n > 1 || verdict === "none" ? VERDICTS[verdict] : verdict)).join(", ") +
-    ". Results in " + out + ".";
+  const standing = claims.length + " claims: " + counts.map(([n, verdict]) => n + " " + (n > 1 || verdict === "none" ? VERDICTS[verdict] : verdict)).join(", ") + ".";
   draw();
 }
 
@@ -92,6 +93,6 @@ export async function claim(root, name) {
       problem.textContent = error.message;
     }
   } }, "Run it here");
-  root.append(element("p", { class: "crumbs" }, element("a", { href: "#/gallery" }, "Claims"), " / ", element("code", {}, name)), body);
+  root.append(element("p", { class: "crumbs" }, element("a", { href: "#/claims" }, "Claims"), " / ", element("code", {}, name)), body);
   if (answer.sizes.length) body.querySelector(".claim > .command").after(element("p", { class: "start" }, "Size ", size, " ", run, " ", problem));
 }

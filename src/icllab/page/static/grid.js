@@ -1,11 +1,11 @@
 // Answers of the documentation's explorers: grids that were computed when it was built, since a page that is opened from
 // a disk has no server. The answer is that at the nearest point of the grid, and the controls move there.
 
+import { nearest } from "./controls.js";
+
 export function precomputed(data) {
   const { declaration, grid, answers, templates, pool } = data, decoded = new Map();
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
-  const order = new Uint16Array(bytes(data.order));
-  const scales = new Map(declaration.controls.map((control) => [control.name, control.scale]));
 
   function array(index, exact) {
     if (!decoded.has(index)) {
@@ -28,26 +28,18 @@ export function precomputed(data) {
     return Object.fromEntries(Object.entries(template).map(([name, one]) => [name, filled(one, leaves)]));
   }
 
-  function nearest(name, value) {
-    const place = (v) => (scales.get(name).startsWith("log") ? (v > 0 ? Math.log(v) : -50) : v);
-    if (typeof grid[name][0] === "string") return Math.max(grid[name].indexOf(value), 0);
-    const off = grid[name].map((one) => Math.abs(place(one) - place(Number(value))));
-    return off.indexOf(Math.min(...off));
-  }
-
   return {
     inAddress: false,
-    grid: () => grid,
     declaration: async () => declaration,
     async answer(id, values) {
       let at = 0;
       const found = { ...values };
-      for (const name of Object.keys(grid)) {
-        const i = nearest(name, values[name]);
-        at = at * grid[name].length + i;
-        found[name] = grid[name][i];
+      for (const control of declaration.controls.filter(({ name }) => name in grid)) {
+        const options = grid[control.name], i = control.kind === "choice" ? options.indexOf(values[control.name]) : nearest(control, values[control.name]);
+        at = at * options.length + i;
+        found[control.name] = options[i];
       }
-      const [template, leaves] = answers[order[at]];
+      const [template, leaves] = answers[at];
       if (typeof template === "string") throw new Error(template);
       return { answer: filled(templates[template], leaves), values: found };
     },

@@ -1,4 +1,4 @@
-// A map of values over two parameters: colours and contour lines, a path and a mark over them, on uPlot's axes.
+// A map of values over two parameters: colours, a path and a mark over them, on uPlot's axes. Its grid is even on its axes.
 
 import { along, spelled } from "./scales.js";
 import { element, table } from "./numbers.js";
@@ -69,45 +69,18 @@ export const map = {
   },
 };
 
-// For each pixel along an axis: the index of the grid value below it, and how far it is to the next one.
-function positions(values, scale, count) {
-  const places = values.map((value) => along(value, scale)), last = places.length - 1;
-  let i = 0;
-  return Array.from({ length: count }, (_, pixel) => {
-    const place = places[0] + ((pixel + 0.5) / count) * (places[last] - places[0]);
-    while (i < last - 1 && places[i + 1] < place) i++;
-    return [i, (place - places[i]) / (places[i + 1] - places[i])];
-  });
-}
-
-// Colours of the bilinear interpolation, with a contour line where it crosses a level.
-function paint({ ctx, bbox }, { x, y, axes, heights, low, high }) {
-  const ratio = window.devicePixelRatio || 1, width = Math.round(bbox.width / ratio), height = Math.round(bbox.height / ratio);
-  const colours = Array.from({ length: 256 }, (_, i) => viridis(i / 255).map((part) => Math.round(part * 255)));
-  const step = (high - low) / 12;
-  const columns = positions(x, axes.x.scale, width), rows = positions(y, axes.y.scale, height);
-  const image = new ImageData(width, height), above = new Float64Array(width).fill(NaN);
-  for (let row = 0; row < height; row++) {
-    const [j, v] = rows[height - 1 - row];
-    let before = NaN;
-    for (let column = 0; column < width; column++) {
-      const [i, u] = columns[column], corners = [heights[i][j], heights[i + 1][j], heights[i][j + 1], heights[i + 1][j + 1]];
-      if (corners.includes(null)) {
-        above[column] = before = NaN;
-        continue;
-      }
-      const value = (corners[0] * (1 - u) + corners[1] * u) * (1 - v) + (corners[2] * (1 - u) + corners[3] * u) * v;
-      const fraction = (value - low) / (high - low), level = Math.floor(value / step), at = 4 * (row * width + column);
-      const line = level !== (Number.isNaN(before) ? level : before) || level !== (Number.isNaN(above[column]) ? level : above[column]);
-      const shade = line ? (fraction < 0.55 ? 255 : 0) : 0, share = line ? 0.4 : 0;
-      colours[Math.round(Math.min(Math.max(fraction, 0), 1) * 255)].forEach((part, k) => (image.data[at + k] = part * (1 - share) + shade * share));
-      image.data[at + 3] = 255;
-      above[column] = before = level;
+// A picture with a pixel for each point of the grid, which the browser interpolates.
+function paint({ ctx, bbox }, { x, y, heights, low, high }) {
+  const image = new ImageData(x.length, y.length);
+  for (const [i, column] of heights.entries()) {
+    for (const [j, height] of column.entries()) {
+      const colour = height === null ? [0, 0, 0] : viridis((height - low) / (high - low)), alpha = height === null ? 0 : 1;
+      image.data.set([...colour, alpha].map((part) => Math.round(part * 255)), 4 * ((y.length - 1 - j) * x.length + i));
     }
   }
-  const canvas = new OffscreenCanvas(width, height);
+  const canvas = new OffscreenCanvas(x.length, y.length);
   canvas.getContext("2d").putImageData(image, 0, 0);
-  ctx.drawImage(canvas, bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.drawImage(canvas, 0.5, 0.5, x.length - 1, y.length - 1, bbox.left, bbox.top, bbox.width, bbox.height);
 }
 
 // The path with a white edge and a ring at its start, and the point at which the controls are.

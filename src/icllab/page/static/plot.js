@@ -28,7 +28,7 @@ export function figure(root, name, kind) {
     const { axes, data } = frame.drawn, colour = colours(frame), special = kind.options(frame.drawn, colour);
     const options = {
       ...size(width),
-      padding: [10, width < 520 ? 12 : 20, 0, 0],
+      padding: [10, 20, 0, 0],
       axes: [axisOptions(axes.x, 2, colour, width, kind.grid), axisOptions(axes.y, 3, colour, width, kind.grid)],
       ...special,
       cursor: { drag: { x: false, y: false }, points: { size: 7 }, ...special.cursor },
@@ -62,7 +62,7 @@ export function figure(root, name, kind) {
   };
 }
 
-const size = (width) => ({ width, height: Math.round(Math.max(260, Math.min(width * 0.56, 380))) });
+const size = (width) => ({ width, height: Math.round(Math.max(200, Math.min(width * 0.56, 380))) });
 
 function axisOptions(axis, side, colour, width, grid) {
   return {
@@ -72,7 +72,7 @@ function axisOptions(axis, side, colour, width, grid) {
     ticks: { stroke: colour.line, width: 1, size: 5 },
     font: "12px system-ui, sans-serif",
     labelFont: (width < 520 ? 12 : 13) + "px system-ui, sans-serif",
-    label: axis.label,
+    label: side === 3 && width < 360 ? axis.label.split("  ")[0] : axis.label,
     labelSize: 22,
     size: side === 3 ? (_, values) => 16 + 7 * Math.max(4, ...(values ?? []).map((value) => value.length)) : 32,
     splits: (chart, _, low, high) => ticks(low, high, axis.scale, (side === 3 ? chart.height : chart.width) / (side === 3 ? 52 : 80)),
@@ -103,7 +103,7 @@ export const curves = {
       width: 2.25,
       pxAlign: 0,
       dash: DASHES[i % DASHES.length],
-      points: { show: drawn.data[0].length <= 40, size: 6, fill: colour.series[i % colour.series.length] },
+      points: { show: drawn.data[0].length <= 20, size: 6, fill: colour.series[i % colour.series.length] },
     }));
     return {
       scales: {

@@ -30,7 +30,7 @@ export async function show(root, source = prompts) {
   };
   root.replaceChildren(view);
   const { models, texts, sizes, missing } = await source.models();
-  report(missing);
+  if (missing) view.append(element("p", { class: "note" }, missing));
   if (missing) return () => root.replaceChildren();
 
   const address = new URLSearchParams(source.inAddress ? location.hash.split("?")[1] ?? "" : ""), number = (name) => (/^\d+$/.test(address.get(name) ?? "") ? Number(address.get(name)) : null);

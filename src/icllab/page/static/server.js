@@ -4,8 +4,7 @@ export async function ask(address, options = {}) {
   let response;
   try {
     response = await fetch(address, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
+  } catch {
     throw new Error("The server does not answer: `icl page` has ended, or the connection is broken.");
   }
   const kind = response.headers.get("content-type") ?? "";
@@ -43,15 +42,14 @@ export function follow(listener) {
 // Answers of explorers; the documentation has precomputed ones in their place.
 export const explorers = {
   inAddress: true, // whether the page's address has the values of the controls
-  grid: () => null,
   list: async () => (await ask("api/explorers")).explorers,
   async declaration(id) {
     const declaration = (await this.list()).find((explorer) => explorer.id === id);
     if (!declaration) throw new Error("expected an explorer, got " + id);
     return declaration;
   },
-  async answer(id, values, signal) {
-    return { answer: await ask("api/explorers/" + encodeURIComponent(id) + "?" + new URLSearchParams(values), { signal }), values };
+  async answer(id, values) {
+    return { answer: await ask("api/explorers/" + encodeURIComponent(id) + "?" + new URLSearchParams(values)), values };
   },
 };
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from icllab.core.axes import AXES, QUANTITIES
-from icllab.page.markup import formula, prose
+from icllab.figures.markup import formula, prose
 
 
 def read(markup):

@@ -1,8 +1,11 @@
-"""HTML from text: everything but :class:`Html` is escaped, so that no stored text becomes markup."""
+"""The one writer of HTML: everything but :class:`Html` is escaped, so that no stored text becomes markup."""
 
+import base64
+import hashlib
 import html
 import inspect
 import re
+from collections.abc import Sequence
 from html.entities import html5
 
 _ACCENTS = {"hat": "\u0302", "bar": "\u0304", "tilde": "\u0303", "dot": "\u0307"}
@@ -56,9 +59,34 @@ def table(columns: dict[str, str], rows: list[list[str]], **attributes: str | in
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), **attributes)
 
 
+def embedded(png: bytes) -> str:
+    """The address of a picture that stands in the file itself."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def document(title: str, style: str, body: Sequence[str]) -> str:
+    """A page as one file: the style sheet is inside, and the policy of the page forbids to load anything."""
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"icl-lab: {title}"),
+        tag("style", Html(style)),
+    ]
+    page = tag("html", tag("head", *head), tag("body", *body), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
 def formula(tex: str, display: bool = False) -> Html:
     """A formula: TeX that KaTeX renders on the page, and readable text where no script runs."""
     return tag("span", _readable(tex), class_="math", data_tex=tex, data_display=display)
+
+
+def with_formulas(text: str) -> Html:
+    """Text whose formulas stand between dollars."""
+    return joined(*(formula(part) if i % 2 else part for i, part in enumerate(text.split("$"))))
 
 
 def _readable(tex: str) -> Html:
