@@ -69,10 +69,10 @@ def section(claim: str, out: str | Path, folder: str | Path | None = None) -> Se
 
     One from elsewhere has what its record states: to judge would run its code.
     """
-    from icllab.lab.drawing import picture
-    from icllab.lab.judging import judge
     from icllab.figures import pdf_bytes, png_bytes
     from icllab.figures.style import PAGE, drawn_as
+    from icllab.lab.drawing import picture
+    from icllab.lab.judging import judge
 
     card, symbols = records.card(claim, folder), tuple(catalogue.symbols(claim, Path(folder) if folder else None))
     runs, figure, figure_size = cards.from_record(card), None, None
