@@ -141,7 +141,8 @@ def toy(name):
         return run
 
     def whole(_):
-        estimate = diagnostics.learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
+        near = diagnostics.LocalPosterior.from_function(loss, at, n=N, localization=1.0)
+        estimate = diagnostics.learning_coefficient(near, key=jax.random.key(9))
         return np.asarray(estimate["chain_estimate"]).tolist()
 
     rows = {}
@@ -270,15 +271,15 @@ def transformer(threads):
 
     from icllab.diagnostics import SGLD
     from icllab.diagnostics.sampling import convergence
-    from icllab.diagnostics.sampling.draws import chain_mode
     from icllab.diagnostics.sampling.local_loss import LocalLoss
+    from icllab.diagnostics.sampling.run_losses import run_loss
+    from icllab.diagnostics.sampling.samplers import chain_mode
     from icllab.diagnostics.sampling.sgld import sample_batches
-    from icllab.diagnostics.singular.run_losses import run_loss
 
     torch.set_num_threads(threads)
     task, run, prompts = trained()
     shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
-    loss, params = run_loss(run, None, 0, task, positions="every", per_position=False, prompt=shape)
+    loss, params = run_loss(run, None, 0, task, per_position=False, prompt=shape)
     sampler, local = SGLD(batch=BATCH), LocalLoss.from_loss(loss, params, prompts, block=BATCH)
     centre = local.centre
     batches = sampler.target(local.posterior(NBETA_OF_RUN, LOCALIZATION), local.known)

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray as xr
 from refusals import unchecked
 
 import icllab as icl
@@ -71,6 +70,10 @@ def context():
     return task().sample(key=KEY)
 
 
+def posterior(network, task, key):
+    return diagnostics.LocalPosterior.from_network(network, task, data=16, nbeta=10.0, localization=1.0, key=key)
+
+
 DIAGNOSTICS = {
     "LearningMachine": lambda m, t, key: diagnostics.LearningMachine.from_task(m, t, windows=8, key=key),
     "change_points": lambda m, t, key: diagnostics.change_points(m, key=key, resamples=100),
@@ -78,31 +81,26 @@ DIAGNOSTICS = {
         m, t, context(), subspace=None, queries=4, directions=2, draws=2, key=key
     ),
     "context_rank": lambda m, t, key: diagnostics.context_rank(m, t, context(), subspace=None, queries=4, key=key),
-    "free_energy": lambda m, t, key: diagnostics.free_energy(m, t, nbeta=[2.0, 4.0], sampler=POPULATIONS, key=key),
+    "LocalPosterior": lambda m, t, key: posterior(m, t, key),
+    "coefficient_at_temperature": lambda m, t, key: diagnostics.coefficient_at_temperature(
+        posterior(m, t, key), sampler=CHAINS, key=key
+    ),
+    "free_energy": lambda m, t, key: diagnostics.free_energy(posterior(m, t, key), sampler=POPULATIONS, key=key),
     "head_scores": lambda m, t, key: diagnostics.head_scores(m, t, prompts=4, key=key),
     "icl_scores": lambda m, t, key: diagnostics.icl_scores(m, t, prompts=4, key=key),
     "identify": lambda m, t, key: diagnostics.identify(
         m, {"ridge": algorithms.Ridge(1.0)}, t, prompts=10, fitting=10, key=key
     ),
     "learning_coefficient": lambda m, t, key: diagnostics.learning_coefficient(
-        m, t, nbeta=10.0, data=16, sampler=CHAINS, key=key
+        posterior(m, t, key), sampler=POPULATIONS, key=key
     ),
-    "posterior_draws": lambda m, t, key: diagnostics.posterior_draws(
-        m, t, nbeta=10.0, data=16, sampler=CHAINS, key=key
-    ),
+    "posterior_draws": lambda m, t, key: diagnostics.posterior_draws(posterior(m, t, key), sampler=CHAINS, key=key),
     "per_length": lambda m, t, key: diagnostics.per_length(m, t, prompts=4, key=key),
     "probe_layers": lambda m, t, key: diagnostics.probe_layers(
         m, [algorithms.Ridge(1.0)], t, prompts=8, fitting=8, resamples=4, key=key
     ),
     "susceptibility": lambda m, t, key: diagnostics.susceptibility(
-        m,
-        t,
-        tilted={"a": squares},
-        observables={"b": squares},
-        nbeta=2.0,
-        localization=1.0,
-        route=LinearResponse(),
-        key=key,
+        posterior(m, t, key), tilted={"a": squares}, observables={"b": squares}, route=LinearResponse(), key=key
     ),
     "transitions": lambda m, t, key: diagnostics.transitions(m),
     # Not in the public face, but in the documentation.
@@ -222,23 +220,13 @@ def test_the_coefficient_and_the_spectrum_of_a_network_are_those_of_its_task_s_l
     np.testing.assert_allclose(spectrum["eigenvalue"], [curvature], rtol=1e-5)
     dimension = diagnostics.effective_dimension(line, half, data=prompts, resolution=curvature, key=KEY)
     assert dimension.value == pytest.approx(0.5, rel=1e-5)
-    estimate = diagnostics.learning_coefficient(
-        line, half, data=prompts, nbeta=100.0, localization=1.0, sampler=HMC(chains=4, warm_up=100, draws=500), key=KEY
-    )
+    near = diagnostics.LocalPosterior.from_network(line, half, data=prompts, nbeta=100.0, localization=1.0)
+    sampler = HMC(chains=4, warm_up=100, draws=500)
+    estimate = diagnostics.coefficient_at_temperature(near, sampler=sampler, key=KEY)
     exact = 0.5 * 100 * curvature / (100 * curvature + 1)
     assert abs(float(estimate["estimate"]) - exact) < 4 * float(estimate["mcse"])
     assert float(estimate["mcse"]) < 0.05 * exact
     assert estimate.attrs["n"] == 64
-    named = diagnostics.learning_coefficient(
-        line,
-        task=half,
-        data=prompts,
-        nbeta=100.0,
-        localization=1.0,
-        sampler=HMC(chains=4, warm_up=100, draws=500),
-        key=KEY,
-    )
-    xr.testing.assert_equal(estimate, named)
 
 
 LOSSES = {
@@ -255,35 +243,34 @@ LOSSES = {
     "an integer loss": lambda: (lambda w: jnp.zeros((), int), jnp.zeros(2), None),
     "a loss that fails": lambda: (lambda w: w @ jnp.ones(3), jnp.zeros(2), None),
 }
+
+
+def near(loss, at, data=None, **fields):
+    return diagnostics.LocalPosterior.from_function(loss, at, data=data, **{"nbeta": 2.0, "localization": 1.0} | fields)
+
+
 ROUTES = {
-    "chains": lambda loss, at, data: CHAINS.sample(loss, at, nbeta=2.0, localization=1.0, key=KEY, data=data),
-    "nodes": lambda loss, at, data: Quadrature(points=9).sample(
-        loss, at, nbeta=2.0, localization=1.0, key=KEY, data=data
-    ),
-    "coefficient": lambda loss, at, data: diagnostics.learning_coefficient(
-        loss, at, nbeta=2.0, sampler=CHAINS, key=KEY, data=data
+    "chains": lambda loss, at, data: CHAINS.sample(near(loss, at, data), key=KEY),
+    "nodes": lambda loss, at, data: Quadrature(points=9).sample(near(loss, at, data), key=KEY),
+    "coefficient": lambda loss, at, data: diagnostics.coefficient_at_temperature(
+        near(loss, at, data), sampler=CHAINS, key=KEY
     ),
     "limit": lambda loss, at, data: diagnostics.learning_coefficient(
-        loss, at, n=100, sampler=POPULATIONS, key=KEY, data=data
+        near(loss, at, data, nbeta=20.0), sampler=POPULATIONS, key=KEY
     ),
-    "weights": lambda loss, at, data: diagnostics.learning_coefficient(
-        loss, at, weights=lambda w: w, nbeta=2.0, sampler=CHAINS, key=KEY, data=data
+    "weights": lambda loss, at, data: diagnostics.coefficient_at_temperature(
+        near(loss, at, data, weights=lambda w: w), sampler=CHAINS, key=KEY
     ),
-    "hessian": lambda loss, at, data: diagnostics.hessian_spectrum(loss, at, key=KEY, data=data),
-    "dimension": lambda loss, at, data: diagnostics.effective_dimension(loss, at, resolution=0.1, key=KEY, data=data),
-}
-WITHOUT_DATA = {
-    "energy": lambda loss, at: diagnostics.free_energy(loss, at, nbeta=[2.0], sampler=POPULATIONS, key=KEY),
-    "response": lambda loss, at: diagnostics.susceptibility(
-        loss,
-        at,
+    "energy": lambda loss, at, data: diagnostics.free_energy(near(loss, at, data), sampler=POPULATIONS, key=KEY),
+    "response": lambda loss, at, data: diagnostics.susceptibility(
+        near(loss, at, data),
         tilted={"a": lambda w: 2 * squares(w)},
         observables={"b": squares},
-        nbeta=2.0,
-        localization=1.0,
         route=LinearResponse(),
         key=KEY,
     ),
+    "hessian": lambda loss, at, data: diagnostics.hessian_spectrum(loss, at, key=KEY, data=data),
+    "dimension": lambda loss, at, data: diagnostics.effective_dimension(loss, at, resolution=0.1, key=KEY, data=data),
 }
 
 
@@ -292,8 +279,6 @@ def test_a_loss_that_is_none_is_told_in_one_line_by_every_route(mistake):
     loss, at, data = LOSSES[mistake]()
     for name, route in ROUTES.items():
         assert told_or_done(lambda route=route: route(loss, at, data)) is not None, name
-    for name, route in WITHOUT_DATA.items() if data is None else ():
-        assert told_or_done(lambda route=route: route(loss, at)) is not None, name
 
 
 def test_data_of_numpy_are_data():

@@ -14,9 +14,9 @@ from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_key
 from icllab.core.progress import move_to, shows, stage
 from icllab.diagnostics.curvature.spectra import hessian_spectrum
-from icllab.diagnostics.sampling.draws import at_centre, posterior_settings
 from icllab.diagnostics.sampling.local_loss import LocalLoss
-from icllab.diagnostics.sampling.samplers import local_loss_of
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior, of_posterior
+from icllab.diagnostics.sampling.observables import at_centre, posterior_settings
 from icllab.diagnostics.sampling.sampling_warnings import rounded
 
 MOST = 40_000_000  # nodes
@@ -61,20 +61,15 @@ class Quadrature:
             POSITIVE.require("scale", self.scale)
 
     @shows("sampling")
-    def sample(
-        self,
-        loss: Any,
-        at: Any,
-        *,
-        nbeta: float,
-        localization: float,
-        key: PRNGKeyArray,
-        data: Any = None,
-        progress: bool | None = None,
-    ) -> "Nodes":
-        """Weigh the nodes of the grid by the posterior; arguments are those of ``HMC().sample``; nothing is random."""
+    @of_posterior(position=1)
+    def sample(self, posterior: LocalPosterior, *, key: PRNGKeyArray, progress: bool | None = None) -> "Nodes":
+        """Weigh the nodes of the grid by a posterior at one temperature; the key is that of a power iteration."""
         require_key(key)
-        local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization)
+        if posterior.prior is not None:
+            raise expected("prior", "None with Quadrature", posterior.prior, "leave it out")
+        nbeta = posterior.temperature
+        local = posterior.local_loss().localized(nbeta)
+        localization = local.localization
         flat, centre, size = local.loss, local.centre, int(local.centre.size)
         if self.points**size > MOST:
             came = f"{self.points} for each of {size} parameters"
