@@ -26,6 +26,7 @@ import statistics
 import sys
 import time
 import warnings
+from dataclasses import replace
 from importlib.util import find_spec
 
 import machine
@@ -274,7 +275,6 @@ def transformer(threads):
     from icllab.diagnostics.sampling.local_loss import LocalLoss
     from icllab.diagnostics.sampling.run_losses import run_loss
     from icllab.diagnostics.sampling.samplers import chain_mode
-    from icllab.diagnostics.sampling.sgld import sample_batches
 
     torch.set_num_threads(threads)
     task, run, prompts = trained()
@@ -305,9 +305,10 @@ def transformer(threads):
     network.zero_grad(set_to_none=True)
 
     def ours(mode, warm_up=0, draws=1, seed=1):
-        options = {"step_size": jnp.float32(STEP), "draws": draws, "mode": mode, "key": jax.random.key(seed)}
+        options = {"step_size": STEP, "draws": draws, "mode": mode, "key": jax.random.key(seed)}
+        kept = replace(sampler, draws=max(draws, 8))
         return lambda steps: jax.block_until_ready(
-            sample_batches(batches, starts, warm_up=warm_up + steps - draws, **options)
+            kept.draw(batches, starts, warm_up=warm_up + steps - draws, **options)
         )
 
     order = torch.randperm(PROMPTS, generator=torch.Generator().manual_seed(0)).reshape(-1, BATCH)

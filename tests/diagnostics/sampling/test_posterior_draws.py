@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from diagnostics.questions import ask
+from refusals import assert_refused
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import (
@@ -127,5 +128,5 @@ def test_observables_stand_in_the_place_of_parameters():
         _ = draws.parameters
     with pytest.raises(InputError, match="observables: expected at least one function"):
         ask(posterior_draws, loss, AT, observables={}, **options)
-    with pytest.raises(InputError, match="sampler: expected 'auto' or a sampler of chains"):
-        ask(posterior_draws, loss, AT, **HOW, sampler=SMC())
+    call = lambda: ask(posterior_draws, loss, AT, **HOW, sampler=SMC())  # noqa: E731
+    assert_refused(call, "sampler: expected 'auto' or a sampler of chains")

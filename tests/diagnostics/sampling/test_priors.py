@@ -106,7 +106,7 @@ def test_reflection_and_the_signs_of_momenta():
 @pytest.mark.parametrize(
     ("prior", "message"),
     [
-        (Prior(), "one that is finite or a box"),
+        (Prior(), "a finite std or a box"),
         (Prior(std=-1.0), "a positive std"),
         (Prior(lower=0.1, upper=1.0), "the point between them"),
         (Prior(lower=0.0), "lower below upper"),

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import unchecked
 
 import icllab as icl
 from icllab.core.errors import InputError
@@ -115,7 +116,7 @@ def test_a_posterior_is_that_of_one_kept_step_of_one_member(trained):
         ({"member": 2}, "member: expected an integer from 0 to 1, got 2"),
         ({"data": 64}, "data: expected prompts, got 64; task.sample_many"),
     ):
-        with pytest.raises(InputError, match=said):
+        with unchecked(), pytest.raises(InputError, match=said):
             LocalPosterior.from_run(run, **({"step": 1, "task": task, "data": prompts} | options))
 
 

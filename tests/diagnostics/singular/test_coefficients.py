@@ -10,11 +10,11 @@ import xarray as xr
 from diagnostics.questions import ask
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, SGLD, SMC, coefficient_at_temperature, learning_coefficient
+from icllab.diagnostics import HMC, SGLD, SMC, LocalPosterior, coefficient_at_temperature, learning_coefficient
 from icllab.diagnostics.sampling import sgld as chains_of_batches
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.sampling_warnings import chain_warnings, pulled
-from icllab.diagnostics.singular import coefficients, limits
+from icllab.diagnostics.singular import coefficients, estimate_checks, limits
 from icllab.diagnostics.singular.estimate_checks import Lowest, lowest_near, rows_of_halves, with_descent
 from icllab.diagnostics.singular.temperature_estimates import OF_HESSIAN
 
@@ -141,6 +141,30 @@ def test_halves_of_the_data():
     assert found.attrs["estimates"].endswith("with the empirical loss of the data for L")
 
 
+def test_halves_move_the_weights_that_the_estimate_moves(monkeypatch):
+    """Of a part of the weights: the others stay where they are in the halves too."""
+    sizes = []
+
+    def noted(posterior, **options):
+        sizes.append((posterior.local_loss().centre.size, len(posterior.data), posterior.temperature))
+        return xr.Dataset({"estimate": 1.0, "mcse": 0.1})
+
+    monkeypatch.setattr(estimate_checks, "estimate_at_temperature", noted)
+    rows = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    posterior = LocalPosterior(
+        lambda w, x: jnp.mean((x @ w["a"]) ** 2) + jnp.sum(w["b"] ** 2),
+        {"a": np.ones(2, np.float32), "b": np.zeros(3, np.float32)},
+        rows,
+        weights=lambda w: w["b"],
+    )
+    estimate = xr.Dataset({"estimate": 1.5, "mcse": 0.1}, attrs={"nbeta": 9.0, "n": 20.0, "warnings": []})
+    shifted = estimate_checks.with_shift(
+        estimate, posterior.local_loss(), posterior, sampler=SHORT, key=jax.random.key(0)
+    )
+    assert sizes == [(3, 10, 9.0)] * 4
+    assert float(shifted["shift"]) == 0.5
+
+
 def test_halves_are_disjoint_and_splits_differ():
     rows = rows_of_halves(11, np.random.default_rng(0))
     assert [len(some) for some in rows] == [5] * 4
@@ -175,7 +199,7 @@ def test_a_descent_is_told_where_it_is_much(short, error, told):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"checks": ()}, "checks: expected None with SMC, which has no chains"),
+        ({"checks": ()}, "checks: expected None with SMC"),
         ({"nbeta": (10.0, 20.0, 30.0, 40.0)}, "nbeta: expected one number, got"),
         ({"n": 0.5}, "n: expected a finite number > 1"),
         ({"localization": 0.0}, "localization: expected a finite number > 0"),
@@ -370,6 +394,6 @@ def test_far_from_a_minimum_it_is_told_before_anything_is_sampled(monkeypatch):
     assert events[0].startswith("the point is no minimum of this loss: a descent from it lowers the loss by ")
     assert events[0] in estimate.attrs["warnings"]
     assert {"data", "limit"} < set(estimate.attrs["unchecked"].split(", "))
-    near = ask(coefficient_at_temperature, of_rows, np.zeros(3), **how)
+    near = ask(coefficient_at_temperature, of_rows, np.zeros(3), data=ROWS, sampler=sampler, key=jax.random.key(0))
     assert events[2:] == ["sampled"]
     assert near.attrs["unchecked"] == "step_size"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from diagnostics.questions import ask
+from refusals import unchecked
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SMC, ZeroShot, context_coefficients
@@ -130,5 +131,5 @@ def test_maps_and_multiplicities_that_are_none_are_refused():
         ({"sampler": HMC()}, r"sampler: expected SMC\(\) with zero_shot"),
         ({"data": jnp.ones((4, 3))}, "data: expected None with zero_shot"),
     ):
-        with pytest.raises(InputError, match=said):
+        with unchecked(), pytest.raises(InputError, match=said):
             ask(context_coefficients, regular, jnp.zeros(3), zero_shot, **how | change)

@@ -171,7 +171,7 @@ class LocalLoss:
         return jnp.asarray(centre[None] + offsets, self.centre.dtype)
 
     def _is_finite(self, w: np.ndarray) -> bool:
-        """Whether the loss of all the data and its gradient are finite."""
+        """True if the loss of all the data and its gradient are finite."""
         values = at_point(self.loss, jnp.asarray(w, self.centre.dtype), batch=self.block)
         return bool(jnp.isfinite(values.terms).all() & jnp.isfinite(values.slope).all())
 

@@ -1,4 +1,4 @@
-r"""What is sampled: a loss near a point, its temperature, its localization, and the weights that move.
+r"""Posteriors near a point: a loss, a temperature, a localization, and the weights that move.
 
 .. math:: w \sim \exp\Bigl(-n\beta\,L(w) - \frac\gamma2\lVert w - w^*\rVert^2\Bigr)\,\varphi(w)
 """
@@ -153,7 +153,7 @@ class LocalPosterior:
         if isinstance(member, bool) or not isinstance(member, int | np.integer) or not 0 <= member < run.size:
             raise expected("member", f"an integer from 0 to {run.size - 1}", member)
         if step is not None and (isinstance(step, bool) or not isinstance(step, int | np.integer)):
-            raise expected("step", "one step that was kept, or None", step, "a posterior is that of one step")
+            raise expected("step", "one step that was kept, or None", step, "along(...) joins the estimates of several")
         if data is None or isinstance(data, int):
             raise expected("data", "prompts", data, "task.sample_many(4096, key=key) draws them")
         prompts = prompts_for(task, data, key=None)

@@ -1,7 +1,7 @@
-r"""What a sampler is: the protocol that estimates are made with, and that of samplers that run Markov chains.
+r"""Samplers as values, and the draws of those that run Markov chains.
 
 A sampler is a frozen value with its own tuning, so that it can be compared, printed and kept in a configuration. A new
-one that runs chains is one file with a subclass of :class:`ChainSampler`: its move, and what it is tuned by.
+one that runs chains is one file with a subclass of :class:`ChainSampler`: its move and its tuning parameters.
 """
 
 import math
@@ -46,7 +46,7 @@ STARTS, CURVATURE, CHAINS, HESSIAN, HALF_STEPS = 0, 1, 3, 4, 5
 
 
 class Sampler:
-    """What draws from a tempered posterior near a point: chains at one temperature, or populations through many."""
+    """A method that draws from a posterior near a point: chains at one temperature, or populations through many."""
 
     @property
     def name(self) -> str:
@@ -139,7 +139,7 @@ class ChainSampler(Sampler):
         return self.chains * (self.warm_up + self.moves) * self.gradients_per_move
 
     def target(self, posterior: Posterior, known: AtPoint) -> Posterior | Batches:
-        """What a move sees: the posterior as it is, unless the sampler takes batches."""
+        """The posterior as a move evaluates it: as it is, unless the sampler takes batches."""
         return posterior
 
     @property
@@ -170,16 +170,12 @@ class ChainSampler(Sampler):
         return run_chains(
             target,
             starts,
-            move=self.move,
-            acceptance=self.acceptance,
+            sampler=self,
             step_size=jnp.asarray(size, starts.dtype),
-            warm_up=warm_up,
-            room=self.steps[1],
-            draws=draws or self.steps[1],
+            steps=(warm_up, draws or self.steps[1]),
             mode=mode,
             key=key,
             parameters=parameters,
-            thinning=self.thinning,
         )
 
     @progress.shows("sampling")
@@ -374,7 +370,7 @@ class Draws:
         return convergence.mean_and_mcse(series) if np.ptp(series) > 0 else (float(series.mean()), 0.0)
 
     def warnings(self, values: np.ndarray | None = None) -> list[str]:
-        """What is wrong with the chains, and with what they say of observables, in sentences."""
+        """Warnings about the chains and, with values, about the observables."""
         settings = {"nbeta": self.nbeta, "noise_level": getattr(self.sampler, "noise_level", 1.0)}
         sentences = chain_warnings(xr.Dataset(self.statistics, attrs=settings))
         return sentences if values is None else [*sentences, *disagreements(values)]
@@ -443,7 +439,7 @@ def dispersed(sampler: ChainSampler) -> np.ndarray:
 
 
 def chain_starts(sampler: ChainSampler, local: LocalLoss, nbeta: float, key: PRNGKeyArray) -> Array:
-    """Where the chains start; on batches also where the loss is not finite."""
+    """Starts of the chains; with batches the loss may be infinite there."""
     target = sampler.target(local.posterior(nbeta, local.localization), local.known)
     inside = not isinstance(target, Batches)
     return local.starts(local.localization, dispersed(sampler), key, dispersion=sampler.dispersion, inside=inside)

@@ -1,4 +1,4 @@
-"""What is wrong with an estimate by sampling, as sentences."""
+"""Warnings of estimates by sampling, as sentences."""
 
 import math
 from typing import Any
@@ -23,7 +23,7 @@ RARELY = 1e-3  # how often populations of independent particles would differ as 
 
 
 def too_narrow(share: float) -> str:
-    """That the localization holds even what the loss holds most."""
+    """Warning that the localization is a large part of the largest curvature."""
     return f"{LOCALIZED}: it is {share:.2g} of the curvature where that is largest: give a smaller one"
 
 
@@ -34,12 +34,12 @@ def pulled(estimate: float, slope: float, error: float) -> list[str]:
 
 
 def no_minimum(lower: float) -> str:
-    """That a loss below that of the point was drawn."""
+    """Warning that a draw has a lower loss than the point."""
     return f"the point is no minimum: a loss lower by {lower:.2g}/nbeta was drawn"
 
 
 def rounded(rounding: float) -> str:
-    """That the loss is rounded by more than what is measured from it can resolve."""
+    """Warning that rounding of the loss exceeds the resolution of the estimate."""
     return (
         f"the loss is so large beside its changes that its type rounds it by {rounding:.2g}/nbeta, more than this can "
         "resolve: leave constants out of it, or take float64"
@@ -47,7 +47,7 @@ def rounded(rounding: float) -> str:
 
 
 def resolved(error: float) -> float:
-    """Rounding of nbeta times the loss that an estimate with this standard error, if it has one, would not show.
+    """Largest rounding of nbeta times the loss that does not matter beside this standard error.
 
     It moves the loss at the point, from which all is measured. Near 1 it decides which moves are taken, and the error.
     """
@@ -55,12 +55,12 @@ def resolved(error: float) -> float:
 
 
 def errors_of_few(repeats: int) -> float:
-    """What Student's distribution of a mean over repeats exceeds as rarely as a normal one three errors."""
+    """Quantile of Student's distribution with the tail probability of a normal one at three errors."""
     return float(student.isf(normal.sf(ERRORS), repeats - 1))
 
 
 def point_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with the point of the estimate of ``learning_coefficient``, as chains see it, in sentences."""
+    """Warnings about the point of an estimate by chains."""
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate, mcse = value["estimate"], value["mcse"]
     by_chain, errors = dataset["chain_estimate"].values, dataset["chain_mcse"].values
@@ -81,7 +81,7 @@ def point_warnings(dataset: xr.Dataset) -> list[str]:
 
 
 def mixing_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with the chains of one estimate, or with its localization, in sentences."""
+    """Warnings about the chains of an estimate and about its localization."""
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate = value["estimate"]
     gap, gap_error = value["start_gap"], value["start_gap_error"]
@@ -108,12 +108,12 @@ def mixing_warnings(dataset: xr.Dataset) -> list[str]:
 
 
 def chain_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with the estimate of ``learning_coefficient`` at one point and one temperature, in sentences."""
+    """Warnings about an estimate by chains at one point and one temperature."""
     return [*point_warnings(dataset), *mixing_warnings(dataset)]
 
 
 def annealing_warnings(dataset: xr.Dataset, forgotten: float) -> list[str]:
-    """What is wrong with the result of ``free_energy``, in sentences.
+    """Warnings about the result of ``free_energy``.
 
     ``forgotten`` is the correlation of losses with those before the moves, below which moves are enough.
     """

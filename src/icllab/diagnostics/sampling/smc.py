@@ -16,7 +16,7 @@ from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.diagnostics.sampling.chains import require_bounded
 from icllab.diagnostics.sampling.local_posteriors import LocalPosterior, of_posterior
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
-from icllab.diagnostics.sampling.sampled_losses import require_loss, shape_of, vector_loss
+from icllab.diagnostics.sampling.sampled_losses import require_mean, shape_of, vector_loss
 from icllab.diagnostics.sampling.samplers import Sampler
 
 ACCEPTANCE = 0.8  # what step sizes are adapted to
@@ -177,9 +177,9 @@ class SMC(Sampler):
             raise expected("localization", "a number, the precision of the prior that SMC starts from", None)
         if posterior.prior is not None:
             raise expected("prior", "None with SMC, whose prior is the localization", posterior.prior, "leave it out")
-        loss, at = posterior.whole_loss, posterior.part[1]
+        (part, at, _), loss = posterior.part, posterior.whole_loss
+        require_mean(*vector_loss(part, at, posterior.data))
         flat, centre = vector_loss(loss, at, None)
-        require_loss(flat, centre)
         scale = jnp.full_like(centre, posterior.localization**-0.5)
         target = Whitened(loss, region, centre, scale, flat.unravel, flat.static)
         populations = self.path(target, stops=stops, key=key, observe=observe)

@@ -4,7 +4,7 @@ r"""The learning coefficient of a loss near a point: as the limit of a curve, an
           w \sim \exp\Bigl(-n\beta\,L(w) - \frac\gamma2\lVert w - w^*\rVert^2\Bigr)
 
 Here are the questions. Estimates at one temperature are in :mod:`~icllab.diagnostics.singular.temperature_estimates`,
-curves over temperatures in :mod:`~icllab.diagnostics.singular.limits`, and what a curve tells of its limit in
+curves over temperatures in :mod:`~icllab.diagnostics.singular.limits`, and the extrapolation of a curve in
 :mod:`~icllab.diagnostics.singular.extrapolation`.
 """
 
@@ -241,7 +241,7 @@ class _Chains(NamedTuple):
 
 
 def _run_chains(posterior: LocalPosterior, key: PRNGKeyArray, sampler: Sampler | str, checks: Checks) -> _Chains:
-    """Look for a lower loss near the point, run the chains, and compare them with those of halves of the data."""
+    """Look for a lower loss near the point, run the chains, and run them again on halves of the data."""
     nbeta, lowest = posterior.temperature, None
     _, chains, _ = chosen(posterior, sampler)
     assert isinstance(chains, ChainSampler)
@@ -280,4 +280,4 @@ def _described(
 def _require_no_checks(checks: Sequence[str] | None) -> None:
     """Raise if checks are named beside SMC, which makes none."""
     if checks is not None:
-        raise expected("checks", "None with SMC, which has no chains", checks, "leave it out")
+        raise expected("checks", "None with SMC", checks, "chains have checks")

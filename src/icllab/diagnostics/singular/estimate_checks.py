@@ -1,4 +1,4 @@
-r"""What an estimate at one temperature leaves out: a lower loss nearby, data without end, and lower temperatures."""
+r"""Checks of an estimate at one temperature: a lower loss nearby, more data, and lower temperatures."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-r"""The limit of :math:`n\beta\,E[K]` from its curve over some decades of :math:`t = n\beta`, and what is unknown of it.
+r"""The limit of :math:`n\beta\,E[K]` and its error, from the curve over some decades of :math:`t = n\beta`.
 
 Near :math:`w^*` there are coordinates in which :math:`K = \frac12\sum_{i\le r}h_iu_i^2 + K'(v)`, where r is the rank of
 the Hessian and K' is of order four or more, or zero. The curve is one of
@@ -68,7 +68,7 @@ SPREAD = 1.0  # of a_i / k_i above the least of a product: a pole that is furthe
 
 
 class Extrapolation(NamedTuple):
-    """What a curve says of its limit."""
+    """Posterior of the limit of a curve."""
 
     value: float  # posterior mean of lambda
     error: float  # posterior standard deviation, with the error of the level
@@ -334,7 +334,7 @@ def log_partition_of_quadratic(log_t: np.ndarray, curvatures: np.ndarray, locali
 
 @functools.cache
 def sums(components: int) -> tuple[Sum, ...]:
-    r"""All sums of products with a zero of order four or more that fit in so many variables.
+    r"""All sums of products that vanish to order four or more, in at most ``components`` variables.
 
     A function that is not negative and whose Hessian at its zero is zero is of order four there, so that its
     coefficient is at most a quarter of the number of variables: no other sum is among them. Each further factor and
@@ -359,7 +359,7 @@ def sums(components: int) -> tuple[Sum, ...]:
 
 
 def _is_usual(sizes: list[float], powers: list[int]) -> bool:
-    """Whether a product is among those considered: with more factors, only of fewer components."""
+    """True if a product is considered: with more factors, only with fewer components."""
     if len(sizes) == FACTORS:
         return max(sizes) <= 0.5
     return len(sizes) < 3 or max(sizes) <= (1.0 if max(powers) > 1 else 4.0)

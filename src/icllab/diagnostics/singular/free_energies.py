@@ -88,7 +88,7 @@ def free_energy(
     Derived: docs/free-energies.md, Two routes.
     """
     if not isinstance(sampler, SMC):
-        raise expected("sampler", "SMC()", sampler, "chains at one temperature have no free energy")
+        raise expected("sampler", "SMC()", sampler, "chains run at one temperature only")
     return free_energy_of_populations(sampler.sample(posterior, key=key, region=region, observe=observe))
 
 

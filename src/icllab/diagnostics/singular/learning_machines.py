@@ -126,9 +126,9 @@ class LearningMachine(eqx.Module):
         gains: Sequence[int] | None = (),
         nbeta: float | None = None,
         localization: float | None = None,
-        sampler: ChainSampler | str = "auto",
+        sampler: Sampler | str = "auto",
     ) -> xr.Dataset:
-        r"""What each length contributes to the learning coefficient of the whole.
+        r"""Contribution of each length to the learning coefficient of the whole.
 
         .. math:: c_l = n\beta\,v_l\,E\bigl[L^{(l)} - L^{(l)}(w^*)\bigr], \qquad \sum_l c_l = \hat\lambda
 
@@ -231,7 +231,7 @@ class LearningMachine(eqx.Module):
     def gains(
         self, *, nbeta: float, localization: float = 0.0, positions: Sequence[int] | None = None, block: int = 256
     ) -> xr.DataArray:
-        r"""What one step along the gradient of each length alone would gain, in nats of its posterior.
+        r"""Gain of one step along the gradient of each length alone, in nats of its posterior.
 
         .. math:: \frac{(n\beta v_l\,|g|)^2}{2a}, \qquad a = n\beta v_l\,\frac{g^\top H g}{|g|^2} + \gamma, \qquad
                   g = \nabla L^{(l)}(w^*)

@@ -40,7 +40,7 @@ PROBES = 1  # folded into the key of populations for the geometry of the minimum
 
 
 def populations_are_cheap(local: LocalLoss) -> bool:
-    """Whether an annealing nominally takes at most a minute, by the operations of a gradient."""
+    """True if an annealing nominally takes at most a minute, by the operations of a gradient."""
     particles = POPULATIONS.particles * POPULATIONS.repeats
     return local.seconds <= SINGLE and GRADIENTS * particles * local.seconds <= BEARABLE
 
@@ -162,5 +162,5 @@ def with_limit(chains: xr.Dataset, annealed: xr.Dataset) -> xr.Dataset:
 
 
 def _is_recognised(limit: xr.Dataset) -> bool:
-    """Whether the limit is half the rank of the Hessian at a point that was seen to be regular, and not the curve's."""
+    """True if the point is regular, so that the limit is half the rank of the Hessian and does not use the curve."""
     return float(limit["regular_probability"]) > RECOGNISED

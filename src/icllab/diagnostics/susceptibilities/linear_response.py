@@ -23,7 +23,7 @@ CUBIC = 1e-4  # of the third derivative of a quadratic loss, over its second: ro
 
 
 class Response(NamedTuple):
-    """Covariances under the Gaussian posterior, [observable, other], and what they are worth."""
+    """Covariances under the Gaussian posterior, [observable, other], with errors and warnings."""
 
     first: np.ndarray  # of gradients
     second: np.ndarray  # of second derivatives
