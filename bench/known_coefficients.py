@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import machine
 import numpy as np
 
-from icllab.diagnostics import learning_coefficient
+from icllab.diagnostics import LocalPosterior, learning_coefficient
 from icllab.theory import learning_coefficients as exact
 
 VARIABLES, TERMS, WIDTH = 10, 4, 4  # of all losses, so that there are few programs: what is too many is not felt
@@ -199,7 +199,8 @@ def main():
     rows, lines = [], []
     for number, (name, loss, at, localization, truth) in enumerate(losses):
         clock, key = time.process_time(), jax.random.fold_in(jax.random.key(arguments.seed), number)
-        found = learning_coefficient(loss, at, n=arguments.n, localization=localization, key=key)
+        posterior = LocalPosterior.from_function(loss, at, n=arguments.n, localization=localization)
+        found = learning_coefficient(posterior, key=key)
         low, high = found["interval"].values
         said = found.attrs["warnings"]
         held, warned = low - 1e-9 <= truth.value <= high + 1e-9, bool(said)

@@ -25,6 +25,7 @@ import statistics
 import sys
 import time
 import warnings
+from dataclasses import replace
 from importlib.util import find_spec
 
 import machine
@@ -140,7 +141,8 @@ def toy(name):
         return run
 
     def whole(_):
-        estimate = diagnostics.learning_coefficient(loss, at, n=N, localization=1.0, key=jax.random.key(9))
+        near = diagnostics.LocalPosterior.from_function(loss, at, n=N, localization=1.0)
+        estimate = diagnostics.learning_coefficient(near, key=jax.random.key(9))
         return np.asarray(estimate["chain_estimate"]).tolist()
 
     rows = {}
@@ -269,15 +271,14 @@ def transformer(threads):
 
     from icllab.diagnostics import SGLD
     from icllab.diagnostics.sampling import convergence
-    from icllab.diagnostics.sampling.draws import chain_mode
     from icllab.diagnostics.sampling.local_loss import LocalLoss
-    from icllab.diagnostics.sampling.sgld import sample_batches
-    from icllab.diagnostics.singular.run_losses import run_loss
+    from icllab.diagnostics.sampling.run_losses import run_loss
+    from icllab.diagnostics.sampling.samplers import chain_mode
 
     torch.set_num_threads(threads)
     task, run, prompts = trained()
     shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
-    loss, params = run_loss(run, None, 0, task, positions="every", per_position=False, prompt=shape)
+    loss, params = run_loss(run, None, 0, task, per_position=False, prompt=shape)
     sampler, local = SGLD(batch=BATCH), LocalLoss.from_loss(loss, params, prompts, block=BATCH)
     centre = local.centre
     batches = sampler.target(local.posterior(NBETA_OF_RUN, LOCALIZATION), local.known)
@@ -303,9 +304,10 @@ def transformer(threads):
     network.zero_grad(set_to_none=True)
 
     def ours(mode, warm_up=0, draws=1, seed=1):
-        options = {"step_size": jnp.float32(STEP), "draws": draws, "mode": mode, "key": jax.random.key(seed)}
+        options = {"step_size": STEP, "draws": draws, "mode": mode, "key": jax.random.key(seed)}
+        kept = replace(sampler, draws=max(draws, 8))
         return lambda steps: jax.block_until_ready(
-            sample_batches(batches, starts, warm_up=warm_up + steps - draws, **options)
+            kept.draw(batches, starts, warm_up=warm_up + steps - draws, **options)
         )
 
     order = torch.randperm(PROMPTS, generator=torch.Generator().manual_seed(0)).reshape(-1, BATCH)

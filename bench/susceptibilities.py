@@ -30,7 +30,7 @@ import numpy as np
 import optax
 
 from iclbook.claims.routing import _small_transformers as small
-from icllab.diagnostics import HMC, LinearResponse, susceptibility
+from icllab.diagnostics import HMC, LinearResponse, LocalPosterior, susceptibility, susceptibility_of_draws
 from icllab.diagnostics.curvature.products import GaussNewton
 
 POINT = {"program": "abc", "symbols": 4, "length": 1, "width": 6, "layers": 1, "heads": 2}
@@ -146,12 +146,13 @@ def compared(problem, w, eigenvalues, *, resolution, localization, leapfrogs, ke
     loss, tilted, observables = problem
     curvature = GaussNewton(ModelLoss(), w, jnp.zeros(1), outputs=Logits(loss.outputs))
     nbeta = localization / resolution
-    setting = {"nbeta": nbeta, "localization": localization, "key": key}
+    posterior = LocalPosterior.from_function(loss, w, nbeta=nbeta, localization=localization)
     functions = {"tilted": tilted, "observables": observables}
-    response = susceptibility(loss, w, route=LinearResponse(curvature=curvature, dense=w.size), **functions, **setting)
-    draws = HMC(leapfrogs=leapfrogs, **CHAINS).sample(loss, w, **setting)
+    route = LinearResponse(curvature=curvature, dense=w.size)
+    response = susceptibility(posterior, route=route, **functions, key=key)
+    draws = HMC(leapfrogs=leapfrogs, **CHAINS).sample(posterior, key=key)
     half = np.sum(eigenvalues / (eigenvalues + resolution)) / 2
-    return response, susceptibility(draws, **functions), nbeta * draws.losses.mean() / half
+    return response, susceptibility_of_draws(draws, **functions), nbeta * draws.losses.mean() / half
 
 
 def kinds(dataset):

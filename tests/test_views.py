@@ -18,7 +18,7 @@ from icllab.core.protocols import AbstractPredictor, AbstractTask, Trace
 from icllab.core.views import brief, one_line
 from icllab.diagnostics import ContextMap, ContextRank
 from icllab.diagnostics.curvature.krylov import TraceEstimate
-from icllab.diagnostics.sampling.draws import Draws
+from icllab.diagnostics.sampling.samplers import Draws
 from icllab.diagnostics.sampling.sgld import SGLD
 from icllab.lab import Estimate, Finding, Outcome, Verdict
 from icllab.models import LinearAttention, edited, edited_by, reduced
@@ -66,11 +66,11 @@ def run(members=None):
 
 
 def draws():
+    posterior = diagnostics.LocalPosterior.from_function(
+        lambda w: jnp.sum(w["a"] ** 2), {"a": jnp.zeros(2)}, nbeta=10.0, localization=0.5
+    )
     return diagnostics.posterior_draws(
-        lambda w: jnp.sum(w["a"] ** 2),
-        {"a": jnp.zeros(2)},
-        nbeta=10.0,
-        localization=0.5,
+        posterior,
         sampler=SGLD(chains=4, warm_up=8, draws=9, step_size=0.01),
         key=jax.random.key(0),
     )

@@ -99,7 +99,7 @@ def _quadratic(their_sampler: Any) -> dict[str, Any]:
     import torch
     from devinterp.slt.llc import LLCEstimator
 
-    from icllab.diagnostics import SGLD, posterior_draws
+    from icllab.diagnostics import SGLD, LocalPosterior, posterior_draws
     from icllab.diagnostics.sampling import convergence
 
     torch.manual_seed(0)
@@ -119,15 +119,10 @@ def _quadratic(their_sampler: Any) -> dict[str, Any]:
     estimator.finalize()
     theirs = NBETA * estimator.get_results()["loss/trace"].astype(float)
     sampler = SGLD(chains=chains, warm_up=warm_up, draws=draws, step_size=SIZE)
-    run = posterior_draws(
-        lambda w: jnp.sum(jnp.asarray(H) * w**2) / 2,
-        jnp.zeros(3),
-        nbeta=NBETA,
-        localization=GAMMA,
-        sampler=sampler,
-        key=jax.random.key(0),
-        progress=False,
+    posterior = LocalPosterior.from_function(
+        lambda w: jnp.sum(jnp.asarray(H) * w**2) / 2, jnp.zeros(3), nbeta=NBETA, localization=GAMMA
     )
+    run = posterior_draws(posterior, sampler=sampler, key=jax.random.key(0), progress=False)
     (a, a_error), (b, b_error) = (convergence.mean_and_mcse(np.asarray(x, float)) for x in (theirs, NBETA * run.losses))
     note = f"{a:.3f} +- {a_error:.3f} and {b:.3f} +- {b_error:.3f}"
     distance = abs(a - b) / math.hypot(a_error, b_error)

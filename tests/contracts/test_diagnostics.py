@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray as xr
 from refusals import unchecked
 
 import icllab as icl
 from icllab import algorithms, diagnostics, models, tasks
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, SMC, LinearResponse, Quadrature
+from icllab.diagnostics import HMC, SMC, LinearResponse
 from icllab.training import Record
 
 KEY = jax.random.key(0)
@@ -71,6 +70,10 @@ def context():
     return task().sample(key=KEY)
 
 
+def posterior(network, task, key):
+    return diagnostics.LocalPosterior.from_network(network, task, data=16, nbeta=10.0, localization=1.0, key=key)
+
+
 DIAGNOSTICS = {
     "LearningMachine": lambda m, t, key: diagnostics.LearningMachine.from_task(m, t, windows=8, key=key),
     "change_points": lambda m, t, key: diagnostics.change_points(m, key=key, resamples=100),
@@ -78,31 +81,15 @@ DIAGNOSTICS = {
         m, t, context(), subspace=None, queries=4, tests=diagnostics.MapTests(directions=2, draws=2), key=key
     ),
     "context_rank": lambda m, t, key: diagnostics.context_rank(m, t, context(), subspace=None, queries=4, key=key),
-    "free_energy": lambda m, t, key: diagnostics.free_energy(m, t, nbeta=[2.0, 4.0], sampler=POPULATIONS, key=key),
+    "LocalPosterior": lambda m, t, key: posterior(m, t, key).local_loss(),
     "head_scores": lambda m, t, key: diagnostics.head_scores(m, t, prompts=4, key=key),
     "icl_scores": lambda m, t, key: diagnostics.icl_scores(m, t, prompts=4, key=key),
     "identify": lambda m, t, key: diagnostics.identify(
         m, {"ridge": algorithms.Ridge(1.0)}, t, prompts=diagnostics.PromptSplit(10, fitting=10), key=key
     ),
-    "learning_coefficient": lambda m, t, key: diagnostics.learning_coefficient(
-        m, t, nbeta=10.0, data=16, sampler=CHAINS, key=key
-    ),
-    "posterior_draws": lambda m, t, key: diagnostics.posterior_draws(
-        m, t, nbeta=10.0, data=16, sampler=CHAINS, key=key
-    ),
     "per_length": lambda m, t, key: diagnostics.per_length(m, t, prompts=4, key=key),
     "probe_layers": lambda m, t, key: diagnostics.probe_layers(
         m, [algorithms.Ridge(1.0)], t, prompts=8, fitting=8, resamples=4, key=key
-    ),
-    "susceptibility": lambda m, t, key: diagnostics.susceptibility(
-        m,
-        t,
-        tilted={"a": squares},
-        observables={"b": squares},
-        nbeta=2.0,
-        localization=1.0,
-        route=LinearResponse(),
-        key=key,
     ),
     "transitions": lambda m, t, key: diagnostics.transitions(m),
     # Not in the public face, but in the documentation.
@@ -147,16 +134,12 @@ MISTAKES = {
 # Those that these diagnostics can measure, at the price of many programs: tests of their own do.
 MEASURED = ("an ensemble", "a run", "kept steps", "a function without weights")
 EXPENSIVE = (
-    "posterior_draws",
-    "free_energy",
     "identify",
     "probe_layers",
     "context_map",
     "context_rank",
     "gradient_step_comparison",
     "gradient_shares",
-    "learning_coefficient",
-    "susceptibility",
     "icl_scores",
 )
 
@@ -176,8 +159,28 @@ def told_or_done(call):
     return said
 
 
+# Questions that are put to a LocalPosterior, which has looked at the network, the task and the prompts.
+OF_A_POSTERIOR = {
+    "coefficient_at_temperature": {},
+    "free_energy": {},
+    "learning_coefficient": {},
+    "posterior_draws": {},
+    "susceptibility": {"tilted": {"a": squares}, "observables": {"b": squares}, "route": LinearResponse()},
+}
+
+
 def test_every_public_diagnostic_is_called():
-    assert set(diagnostics.__all__) <= set(DIAGNOSTICS)
+    assert set(diagnostics.__all__) <= {*DIAGNOSTICS, *OF_A_POSTERIOR}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_is_no_posterior_is_told_by_every_question(mistake):
+    network, task, key = MISTAKES[mistake]()
+    for name, options in OF_A_POSTERIOR.items():
+        said = told_or_done(
+            lambda name=name, options=options: getattr(diagnostics, name)(network, task, key=key, **options)
+        )
+        assert "expected a LocalPosterior" in str(said), name
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # a function without weights looks at its own target
@@ -197,7 +200,7 @@ def test_a_mistake_is_told_in_one_line_by_every_diagnostic(mistake):
 @pytest.mark.parametrize("kind", ["a scalar loss", "a loss of fewer positions"])
 def test_a_loss_that_has_not_one_number_for_each_position_is_told(kind):
     arguments = MISTAKES[kind]()
-    for name in ("per_length", "icl_scores", "gradient_shares", "learning_coefficient", "hessian_spectrum"):
+    for name in ("per_length", "icl_scores", "gradient_shares", "LocalPosterior", "hessian_spectrum"):
         said = told_or_done(lambda name=name: DIAGNOSTICS[name](*arguments))
         assert "task.loss: expected one number for each of " in str(said), name
 
@@ -222,23 +225,13 @@ def test_the_coefficient_and_the_spectrum_of_a_network_are_those_of_its_task_s_l
     np.testing.assert_allclose(spectrum["eigenvalue"], [curvature], rtol=1e-5)
     dimension = diagnostics.effective_dimension(line, half, data=prompts, resolution=curvature, key=KEY)
     assert dimension.value == pytest.approx(0.5, rel=1e-5)
-    estimate = diagnostics.learning_coefficient(
-        line, half, data=prompts, nbeta=100.0, localization=1.0, sampler=HMC(chains=4, warm_up=100, draws=500), key=KEY
-    )
+    near = diagnostics.LocalPosterior.from_network(line, half, data=prompts, nbeta=100.0, localization=1.0)
+    sampler = HMC(chains=4, warm_up=100, draws=1000)
+    estimate = diagnostics.coefficient_at_temperature(near, sampler=sampler, key=KEY)
     exact = 0.5 * 100 * curvature / (100 * curvature + 1)
     assert abs(float(estimate["estimate"]) - exact) < 4 * float(estimate["mcse"])
     assert float(estimate["mcse"]) < 0.05 * exact
     assert estimate.attrs["n"] == 64
-    named = diagnostics.learning_coefficient(
-        line,
-        task=half,
-        data=prompts,
-        nbeta=100.0,
-        localization=1.0,
-        sampler=HMC(chains=4, warm_up=100, draws=500),
-        key=KEY,
-    )
-    xr.testing.assert_equal(estimate, named)
 
 
 LOSSES = {
@@ -255,35 +248,19 @@ LOSSES = {
     "an integer loss": lambda: (lambda w: jnp.zeros((), int), jnp.zeros(2), None),
     "a loss that fails": lambda: (lambda w: w @ jnp.ones(3), jnp.zeros(2), None),
 }
+
+
+def near(loss, at, data=None, **fields):
+    return diagnostics.LocalPosterior.from_function(loss, at, data=data, **{"nbeta": 2.0, "localization": 1.0} | fields)
+
+
+# Chains, nodes, coefficients and responses evaluate the same local loss.
 ROUTES = {
-    "chains": lambda loss, at, data: CHAINS.sample(loss, at, nbeta=2.0, localization=1.0, key=KEY, data=data),
-    "nodes": lambda loss, at, data: Quadrature(points=9).sample(
-        loss, at, nbeta=2.0, localization=1.0, key=KEY, data=data
-    ),
-    "coefficient": lambda loss, at, data: diagnostics.learning_coefficient(
-        loss, at, nbeta=2.0, sampler=CHAINS, key=KEY, data=data
-    ),
-    "limit": lambda loss, at, data: diagnostics.learning_coefficient(
-        loss, at, n=100, sampler=POPULATIONS, key=KEY, data=data
-    ),
-    "weights": lambda loss, at, data: diagnostics.learning_coefficient(
-        loss, at, weights=lambda w: w, nbeta=2.0, sampler=CHAINS, key=KEY, data=data
-    ),
+    "chains": lambda loss, at, data: CHAINS.sample(near(loss, at, data), key=KEY),
+    "weights": lambda loss, at, data: near(loss, at, data, weights=lambda w: w).local_loss(),
+    "energy": lambda loss, at, data: diagnostics.free_energy(near(loss, at, data), sampler=POPULATIONS, key=KEY),
     "hessian": lambda loss, at, data: diagnostics.hessian_spectrum(loss, at, key=KEY, data=data),
     "dimension": lambda loss, at, data: diagnostics.effective_dimension(loss, at, resolution=0.1, key=KEY, data=data),
-}
-WITHOUT_DATA = {
-    "energy": lambda loss, at: diagnostics.free_energy(loss, at, nbeta=[2.0], sampler=POPULATIONS, key=KEY),
-    "response": lambda loss, at: diagnostics.susceptibility(
-        loss,
-        at,
-        tilted={"a": lambda w: 2 * squares(w)},
-        observables={"b": squares},
-        nbeta=2.0,
-        localization=1.0,
-        route=LinearResponse(),
-        key=KEY,
-    ),
 }
 
 
@@ -292,8 +269,6 @@ def test_a_loss_that_is_none_is_told_in_one_line_by_every_route(mistake):
     loss, at, data = LOSSES[mistake]()
     for name, route in ROUTES.items():
         assert told_or_done(lambda route=route: route(loss, at, data)) is not None, name
-    for name, route in WITHOUT_DATA.items() if data is None else ():
-        assert told_or_done(lambda route=route: route(loss, at)) is not None, name
 
 
 def test_data_of_numpy_are_data():

@@ -15,8 +15,9 @@ from icllab.diagnostics.identification.layer_probe import _r_squared
 from icllab.diagnostics.identification.verdicts import resamplings
 from icllab.diagnostics.identification.weights import interpolate
 from icllab.diagnostics.sampling.hmc import HMC
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior
 from icllab.diagnostics.sampling.smc import SMC
-from icllab.diagnostics.singular.coefficients import learning_coefficient
+from icllab.diagnostics.singular.coefficients import coefficient_at_temperature
 from icllab.diagnostics.singular.fluctuations import singular_fluctuation
 from icllab.diagnostics.singular.free_energies import free_energy
 from icllab.diagnostics.susceptibilities.tilts import susceptibility
@@ -110,15 +111,15 @@ CHAINS = HMC(chains=4, draws=100, warm_up=50)
 
 
 def test_coefficients_at_a_temperature():
-    at = {"at": jnp.zeros(3), "n": 1e3, "nbeta": 50.0, "localization": 1.0, "sampler": CHAINS}
-    measure = functools.partial(learning_coefficient, quadratic, estimand="at_temperature", **at)
+    posterior = LocalPosterior.from_function(quadratic, jnp.zeros(3), nbeta=50.0, localization=1.0)
+    measure = functools.partial(coefficient_at_temperature, posterior, sampler=CHAINS, checks=())
     assert_calibrated(*over_keys(lambda key: measure(key=key), [("estimate", "mcse")], 60))
 
 
 def test_susceptibilities_by_chains():
     functions = {"tilted": {"more": tilted}, "observables": {"first": lambda w: w[0] ** 2, "loss": quadratic}}
-    at = {"nbeta": 50.0, "localization": 1.0, "route": CHAINS}
-    measure = functools.partial(susceptibility, quadratic, jnp.zeros(3), **functions, **at)
+    posterior = LocalPosterior.from_function(quadratic, jnp.zeros(3), nbeta=50.0, localization=1.0)
+    measure = functools.partial(susceptibility, posterior, **functions, route=CHAINS)
     assert_calibrated(*over_keys(lambda key: measure(key=key), with_error("susceptibility", "mean"), 80))
 
 
@@ -128,17 +129,20 @@ def test_fluctuations_by_chains():
     def loss(w, sample):
         return 0.5 * jnp.mean(jnp.sum((sample - w[None]) ** 2, axis=1))
 
+    at = {"data": jnp.asarray(data, jnp.float32), "nbeta": 6.0, "localization": 1.0}
+    posterior = LocalPosterior.from_function(loss, jnp.zeros(2), **at)
+
     def measure(key):
-        at = {"data": jnp.asarray(data, jnp.float32), "nbeta": 6.0, "localization": 1.0}
-        return singular_fluctuation(CHAINS.sample(loss, jnp.zeros(2), key=key, **at))
+        return singular_fluctuation(CHAINS.sample(posterior, key=key))
 
     assert_calibrated(*over_keys(measure, with_error("fluctuation", "training_loss", "waic", "estimate"), 60))
 
 
 def test_free_energies_of_populations():
+    posterior = LocalPosterior.from_function(quadratic, jnp.zeros(3), nbeta=[10.0, 100.0], localization=1.0)
+
     def measure(key):
-        at = {"nbeta": [10.0, 100.0], "localization": 1.0, "sampler": SMC(particles=40, repeats=12)}
-        return free_energy(quadratic, jnp.zeros(3), key=key, **at)
+        return free_energy(posterior, key=key, sampler=SMC(particles=40, repeats=12))
 
     names = with_error("free_energy", "integrated", "mean_loss")
     assert_calibrated(*over_keys(measure, names, 60))

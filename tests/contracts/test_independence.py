@@ -24,10 +24,11 @@ from icllab.diagnostics.identification import layer_probe, measurements
 from icllab.diagnostics.identification.comparison import PromptSplit, identify
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.hmc import HMC
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior
 from icllab.diagnostics.sampling.mala import MALA
 from icllab.diagnostics.sampling.nuts import NUTS
 from icllab.diagnostics.sampling.sgld import SGLD
-from icllab.diagnostics.singular.coefficients import learning_coefficient
+from icllab.diagnostics.singular.coefficients import coefficient_at_temperature
 from icllab.models import (
     BlockOptions,
     DeepSets,
@@ -257,7 +258,8 @@ def test_chains_are_uncorrelated(name):
     sampler = kind(chains=6, warm_up=200, draws=600, **options)
     loss, data = (over_samples, {"data": DATA}) if options else (quadratic, {})
     at = {"nbeta": 50.0, "localization": 1.0} | data
-    chains = [sampler.sample(loss, jnp.zeros(2), key=jax.random.key(i), **at).parameters for i in range(2)]
+    posterior = LocalPosterior.from_function(loss, jnp.zeros(2), **at)
+    chains = [sampler.sample(posterior, key=jax.random.key(i)).parameters for i in range(2)]
     series = np.concatenate([np.asarray(c, float)[..., 0] for c in chains])
     assert len(np.unique(series[:, 0])) == len(series)
     share = np.mean([convergence.effective_draws(s[None]) / len(s) for s in series])
@@ -278,7 +280,8 @@ def test_chains_of_the_estimate_of_its_checks_and_of_halves_have_keys_of_their_o
     def loss(w, sample):
         return 0.5 * jnp.mean(jnp.sum((sample - w[None]) ** 2, axis=1))
 
-    at, sampler = jnp.mean(data, axis=0), HMC(chains=4, warm_up=20, draws=20)
-    learning_coefficient(loss, at, n=100.0, data=data, sampler=sampler, sensitivity=True, key=jax.random.key(0))
+    posterior = LocalPosterior.from_function(loss, jnp.mean(data, axis=0), data=data, n=100.0)
+    sampler = HMC(chains=4, warm_up=20, draws=20)
+    coefficient_at_temperature(posterior, sampler=sampler, key=jax.random.key(0))
     assert len(keys) > 4
     assert len(set(keys)) == len(keys)

@@ -13,7 +13,7 @@ import pytest
 from refusals import assert_refused
 
 from icllab.core import progress
-from icllab.diagnostics import HMC, NUTS, SGLD, SMC, Quadrature, free_energy, learning_coefficient
+from icllab.diagnostics import HMC, NUTS, SGLD, SMC, LocalPosterior, Quadrature, free_energy, learning_coefficient
 
 
 class Terminal(io.StringIO):
@@ -212,8 +212,8 @@ def test_what_runs_inside_reports_to_the_display_that_is_open(terminal, visible)
 
 
 def test_an_annealing_inside_of_a_coefficient_is_seen(terminal):
-    options = {"n": 100, "sampler": SMC(particles=20, repeats=2), "key": jax.random.key(0)}
-    learning_coefficient(bowl, jnp.zeros(1), **options)
+    posterior = LocalPosterior.from_function(bowl, jnp.zeros(1), n=100)
+    learning_coefficient(posterior, sampler=SMC(particles=20, repeats=2), key=jax.random.key(0))
     assert "learning coefficient, annealing [" in terminal.getvalue()
 
 
@@ -309,11 +309,11 @@ def _compiled_as_usual():
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "NUTS")) for name in ROUTES])
 def test_samplers_show_their_moves_and_draw_the_same_bits(name, terminal):
     sampler, label, total = ROUTES[name]
-    options = {"nbeta": 3.0, "localization": 1.0, "key": jax.random.key(0)}
-    options |= {"data": jnp.ones(16)} if name == "SGLD" else {}
+    data = jnp.ones(16) if name == "SGLD" else None
+    posterior = LocalPosterior.from_function(bowl, jnp.zeros(1), data=data, nbeta=3.0, localization=1.0)
 
     def numbers(visible):
-        draws = sampler.sample(bowl, jnp.zeros(1), progress=visible, **options)
+        draws = sampler.sample(posterior, key=jax.random.key(0), progress=visible)
         return np.asarray(draws.weights if name == "Quadrature" else draws.chains.terms)
 
     silent = numbers(False)
@@ -326,13 +326,16 @@ def test_samplers_show_their_moves_and_draw_the_same_bits(name, terminal):
         assert "nbeta (L - L*) " in terminal.getvalue()
 
 
+def hot():
+    return LocalPosterior.from_function(bowl, jnp.zeros(1), nbeta=[30.0], localization=1.0)
+
+
 def test_populations_show_their_temperature(terminal):
-    free_energy(bowl, jnp.zeros(1), nbeta=[30.0], key=jax.random.key(0), sampler=SMC(particles=20, repeats=2))
+    free_energy(hot(), key=jax.random.key(0), sampler=SMC(particles=20, repeats=2))
     assert "free energy, annealing [" in terminal.getvalue()
     assert "nbeta 0 of 30" in terminal.getvalue()
 
 
 def test_the_argument_hides_it(terminal):
-    options = {"nbeta": [30.0], "key": jax.random.key(0), "sampler": SMC(particles=20, repeats=2)}
-    free_energy(bowl, jnp.zeros(1), progress=False, **options)
+    free_energy(hot(), key=jax.random.key(0), sampler=SMC(particles=20, repeats=2), progress=False)
     assert terminal.getvalue() == ""

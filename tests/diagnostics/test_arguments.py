@@ -15,8 +15,9 @@ CURVE = xr.DataArray(np.linspace(1, 0, 30), dims="step")
 EMPTY = xr.Dataset()
 
 
-def coefficient(**options):
-    return diagnostics.learning_coefficient(lambda w: jnp.sum(w**2), jnp.zeros(2), key=KEY, **options)
+def coefficient(nbeta):
+    posterior = diagnostics.LocalPosterior.from_function(lambda w: jnp.sum(w**2), jnp.zeros(2), nbeta=nbeta)
+    return diagnostics.coefficient_at_temperature(posterior, key=KEY, sampler=HMC())
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,7 @@ def coefficient(**options):
         (lambda: Quadrature(points="9"), "points: expected one more than a multiple of four, at least 9, got '9'"),
         (lambda: SMC(moves=3), "moves: expected two numbers, the least and the largest, got 3"),
         (lambda: SMC(moves=(2, 2.5)), "moves: expected an integer of at least 1, got 2.5"),
-        (lambda: coefficient(nbeta="hot", sampler=HMC()), "nbeta: expected a finite number > 0, got 'hot'"),
-        (lambda: coefficient(nbeta=20.0, zero_shot=3), "zero_shot: expected a ZeroShot(loss, context_map), got 'int'"),
+        (lambda: coefficient("hot"), "nbeta: expected a finite number > 0, got 'hot'"),
     ],
 )
 def test_it_is_told(call, said):
@@ -62,5 +62,6 @@ def test_it_is_told(call, said):
 )
 def test_functions_that_are_none_are_told(change, said):
     options = {"tilted": {"a": lambda w: 2 * jnp.sum(w**2)}, "observables": {"b": lambda w: jnp.sum(w**2)}} | change
-    options |= {"nbeta": 1.0, "localization": 1.0, "route": Quadrature(points=9), "key": KEY}
-    assert_refused(lambda: diagnostics.susceptibility(lambda w: jnp.sum(w**2), jnp.zeros(1), **options), said)
+    posterior = diagnostics.LocalPosterior(lambda w: jnp.sum(w**2), jnp.zeros(1), nbeta=1.0, localization=1.0)
+    options |= {"route": Quadrature(points=9), "key": KEY}
+    assert_refused(lambda: diagnostics.susceptibility(posterior, **options), said)

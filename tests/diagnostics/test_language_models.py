@@ -14,7 +14,7 @@ from icllab.core.errors import InputError
 from icllab.core.prompt import TokenPrompt
 from icllab.diagnostics.behaviour import answers, length_gradients, lengths
 from icllab.diagnostics.contexts import distances, nulls
-from icllab.diagnostics.singular.run_losses import network_loss
+from icllab.diagnostics.sampling.run_losses import network_loss
 from icllab.models import pretrained
 
 VOCABULARY, KEY, WEIGHTS = files.VOCABULARY, jax.random.key(0), files.drawn(files.TIED)

@@ -14,7 +14,7 @@ from iclbook.claims.routing import _detection
 from iclbook.claims.routing._responses import response_size, solve
 from iclbook.claims.routing.blind_detection import claim
 from iclbook.claims.routing.blind_detection.measure import drawn, frequencies, measure, monitored
-from icllab.diagnostics import LinearResponse, susceptibility
+from icllab.diagnostics import LinearResponse, LocalPosterior, susceptibility
 from icllab.diagnostics.curvature.products import GaussNewton
 from icllab.lab.checks import Outcome
 
@@ -101,9 +101,10 @@ def by_the_library(w, rows, labels):
             return mean(outputs(w), targets)
 
         route = LinearResponse(curvature=GaussNewton(mean, at, targets, outputs=outputs))
-        settings = {"nbeta": 1e9, "localization": POINT.resolution * 1e9, "route": route, "key": jax.random.key(0)}
+        posterior = LocalPosterior.from_function(plain, at, nbeta=1e9, localization=POINT.resolution * 1e9)
+        settings = {"route": route, "key": jax.random.key(0)}
         tilted = {str(i): example(i) for i in range(len(rows))}
-        response = susceptibility(plain, at, tilted=tilted, observables={"loss": plain}, **settings)
+        response = susceptibility(posterior, tilted=tilted, observables={"loss": plain}, **settings)
     return float(np.mean(response["first_order"].values ** 2) ** 0.5)
 
 

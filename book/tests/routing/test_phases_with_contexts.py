@@ -130,9 +130,12 @@ def test_phases_divide_the_gates():
 def test_models_seeds_shares_and_phases_have_keys_of_their_own(monkeypatch):
     keys, sizes = [], []
 
-    def noted(loss, centre, *, nbeta, key, **options):
+    def noted(posterior, *, key, **options):
+        loss = posterior.loss
         keys.append(tuple(np.asarray(jax.random.key_data(key)).tolist()))
-        sizes.append((sum(leaf.size for leaf in jax.tree.leaves(centre)), round(float(loss.share), 6), loss.effect))
+        sizes.append(
+            (sum(leaf.size for leaf in jax.tree.leaves(posterior.at)), round(float(loss.share), 6), loss.effect)
+        )
         rows = {"free_energy": ("nbeta", np.zeros(2)), "observed": (("nbeta", "observable"), np.ones((2, 5)))}
         return xr.Dataset(rows, attrs={"warnings": []})
 

@@ -11,7 +11,7 @@ import pytest
 
 from iclbook.claims.routing import _small_transformers as small
 from icllab.core.prompt import TokenPrompt
-from icllab.diagnostics import LinearResponse, susceptibility
+from icllab.diagnostics import LinearResponse, LocalPosterior, susceptibility
 from icllab.diagnostics.curvature.products import GaussNewton
 from icllab.tasks import StringPrograms
 
@@ -173,9 +173,10 @@ def test_responses_are_the_first_order_of_the_librarys_linear_response(family):
 
         route = LinearResponse(curvature=GaussNewton(given, w, jnp.zeros(1), outputs=outputs))
         both = {"a": context(0), "b": context(1)}
-        how = {"nbeta": 1e9, "localization": 1e7, "route": route, "key": KEY}
         whole = eqx.Partial(_whole, networks, prompts, pi)
-        wanted = susceptibility(whole, w, tilted=both, observables=both, **how)["first_order"].values
+        posterior = LocalPosterior.from_function(whole, w, nbeta=1e9, localization=1e7)
+        response = susceptibility(posterior, tilted=both, observables=both, route=route, key=KEY)
+        wanted = response["first_order"].values
     np.testing.assert_allclose(found.response[0], wanted, rtol=1e-6)
 
 

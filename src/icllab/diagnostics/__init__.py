@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from icllab.diagnostics.identification.verdicts import VerdictRule
     from icllab.diagnostics.identification.weights import interpolate, weight_distance
     from icllab.diagnostics.sampling.covariances import weight_covariance
+    from icllab.diagnostics.sampling.draws import posterior_draws
     from icllab.diagnostics.sampling.hmc import HMC
+    from icllab.diagnostics.sampling.local_posteriors import LocalPosterior
     from icllab.diagnostics.sampling.mala import MALA
     from icllab.diagnostics.sampling.nuts import NUTS
     from icllab.diagnostics.sampling.priors import Prior
@@ -43,21 +45,28 @@ if TYPE_CHECKING:
     from icllab.diagnostics.sampling.sgld import SGLD
     from icllab.diagnostics.sampling.sgnht import SGNHT
     from icllab.diagnostics.sampling.smc import SMC
-    from icllab.diagnostics.singular.coefficients import learning_coefficient, posterior_draws
-    from icllab.diagnostics.singular.few_and_zero_shot import ZeroShot
+    from icllab.diagnostics.singular.coefficient_curves import along
+    from icllab.diagnostics.singular.coefficients import (
+        coefficient_at_temperature,
+        coefficient_of_draws,
+        learning_coefficient,
+    )
+    from icllab.diagnostics.singular.few_and_zero_shot import ZeroShot, context_coefficients
     from icllab.diagnostics.singular.fluctuations import singular_fluctuation
-    from icllab.diagnostics.singular.free_energies import free_energy, free_energy_slope
+    from icllab.diagnostics.singular.free_energies import free_energy, free_energy_of_populations, free_energy_slope
     from icllab.diagnostics.singular.learning_machines import LearningMachine
     from icllab.diagnostics.singular.length_divergences import divergences
     from icllab.diagnostics.singular.phases import phase_weights, sampled_crossings
     from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
     from icllab.diagnostics.susceptibilities.quadrature import Quadrature
-    from icllab.diagnostics.susceptibilities.tilts import susceptibility
+    from icllab.diagnostics.susceptibilities.tilts import susceptibility, susceptibility_of_draws
     from icllab.diagnostics.validate_predictor import require_causal
 
 __all__ = [
     "LearningMachine",
+    "LocalPosterior",
     "change_points",
+    "coefficient_at_temperature",
     "context_map",
     "context_rank",
     "free_energy",

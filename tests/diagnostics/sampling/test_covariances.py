@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, posterior_draws, weight_covariance
@@ -28,7 +29,7 @@ def draws():
         matrix = jnp.asarray(hessian)
         loss = lambda w: jnp.ravel(w["heads"]) @ matrix @ jnp.ravel(w["heads"]) / 2  # noqa: E731
         options = {"nbeta": NBETA, "localization": GAMMA, "key": jax.random.key(0), "sampler": HMC(draws=1500)}
-        return posterior_draws(loss, {"heads": jnp.zeros((2, 2))}, **options)
+        return ask(posterior_draws, loss, {"heads": jnp.zeros((2, 2))}, **options)
 
 
 def test_spectra_are_those_of_the_planted_covariance(draws):

@@ -1,16 +1,24 @@
 """Expectations by draws and nodes, if they are exact."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, Quadrature, free_energy, learning_coefficient, susceptibility
-from icllab.diagnostics.sampling.draws import at_centre, disagreements
+from icllab.diagnostics import (
+    HMC,
+    Quadrature,
+    coefficient_at_temperature,
+    coefficient_of_draws,
+    free_energy,
+    free_energy_of_populations,
+    susceptibility,
+    susceptibility_of_draws,
+)
 from icllab.diagnostics.sampling.local_loss import LocalLoss
+from icllab.diagnostics.sampling.observables import at_centre, disagreements
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.susceptibilities.quadrature import weighted_mean
 from icllab.diagnostics.susceptibilities.tilts import _tilt
@@ -58,12 +66,14 @@ def test_one_set_of_draws_has_the_estimates_of_separate_runs():
     """The coefficient, the loss at the parameters of every draw, and the susceptibilities are of the same chains."""
     with jax.enable_x64(True):
         at = jax.tree.map(jnp.asarray, POINT)
-        draws = SAMPLER.sample(loss, at, **HOW | {"key": jax.random.fold_in(HOW["key"], 0)})  # of the one temperature
-        separate = learning_coefficient(loss, at, sampler=SAMPLER, estimand="at_temperature", **HOW)
-        estimate = learning_coefficient(draws)
+        draws = ask(
+            SAMPLER.sample, loss, at, **HOW | {"key": jax.random.fold_in(HOW["key"], 0)}
+        )  # of the one temperature
+        separate = ask(coefficient_at_temperature, loss, at, sampler=SAMPLER, **HOW)
+        estimate = coefficient_of_draws(draws)
         functions = {"tilted": {"a": lambda w: w["a"]}, "observables": {"loss": lambda w: jnp.sum(loss(w))}}
-        respond = functools.partial(susceptibility, **functions)
-        pair = respond(draws), respond(loss, at, route=SAMPLER, **HOW | {"key": draws.key})
+        separate_response = ask(susceptibility, loss, at, route=SAMPLER, **functions, **HOW | {"key": draws.key})
+        pair = susceptibility_of_draws(draws, **functions), separate_response
         values = np.asarray(jax.vmap(jax.vmap(lambda w: jnp.sum(loss(draws.local.tree(w)))))(draws.parameters))
         constant = draws.values(lambda w: jnp.ones(1))[1][:, :, 0]
     for name in ("estimate", "mcse", "rhat", "loss_trace", "hessian_share", "localization_share"):
@@ -75,22 +85,19 @@ def test_one_set_of_draws_has_the_estimates_of_separate_runs():
     assert draws.mean(constant) == (0.0, 0.0)
 
 
-def test_draws_have_no_further_arguments_and_a_free_energy_is_of_populations():
+def test_a_free_energy_is_a_function_of_populations():
     with jax.enable_x64(True):
         at = jax.tree.map(jnp.asarray, POINT)
-        draws = SAMPLER.sample(loss, at, **HOW)
-        with pytest.raises(InputError, match="draws: expected draws alone"):
-            learning_coefficient(draws, n=100.0)
         sampler, options = SMC(particles=20, repeats=2), {"nbeta": [1.0, 9.0], "key": jax.random.key(1)}
-        populations = sampler.sample(loss, at, localization=2.0, **options)
-        separate = free_energy(loss, at, localization=2.0, sampler=sampler, **options)
-    np.testing.assert_array_equal(free_energy(populations)["free_energy"], separate["free_energy"])
+        populations = ask(sampler.sample, loss, at, localization=2.0, **options)
+        separate = ask(free_energy, loss, at, localization=2.0, sampler=sampler, **options)
+    np.testing.assert_array_equal(free_energy_of_populations(populations)["free_energy"], separate["free_energy"])
     assert separate.attrs["localization"] == 2.0
     assert separate.attrs["parameters"] == 3
 
 
 def test_nodes_are_the_draws_of_a_quadrature():
     with jax.enable_x64(True):
-        nodes = Quadrature(points=129).sample(lambda w: jnp.sum(w**2) / 2, jnp.zeros(1), **HOW)
+        nodes = ask(Quadrature(points=129).sample, lambda w: jnp.sum(w**2) / 2, jnp.zeros(1), **HOW)
         _, values = nodes.values(lambda w: w**2)
     assert nodes.mean(values[:, 0])[0] == pytest.approx(1 / 101, rel=1e-6)

@@ -6,15 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, NUTS, SGLD, SMC, learning_coefficient
+from icllab.diagnostics import HMC, NUTS, SGLD, SMC, LocalPosterior, coefficient_at_temperature
 from icllab.diagnostics.sampling import local_loss
 from icllab.diagnostics.sampling.local_loss import FOR_CURVATURE, LocalLoss
-from icllab.diagnostics.singular.temperature_estimates import estimator
+from icllab.diagnostics.sampling.samplers import chain_mode
+from icllab.diagnostics.singular.temperature_estimates import chosen
 from icllab.theory import quadratic_posterior
 
-at_temperature = functools.partial(learning_coefficient, estimand="at_temperature")
+at_temperature = functools.partial(ask, coefficient_at_temperature)
 
 
 def squares(w, samples):
@@ -22,16 +24,18 @@ def squares(w, samples):
 
 
 def test_the_sampler_is_decided_by_cost_and_says_so(getkey):
-    data = jax.random.normal(getkey(), (20, 3))
-    found = estimator(None, squares, jnp.ones(3), data)
-    assert (found.sampler, found.mode) == (HMC(), "vmap")
-    assert found.reason.startswith("the whole loss and its gradient nominally take ")
-    assert found.mode_reason.startswith("a gradient takes nominally ")
-    asked = estimator(SGLD(mode="map", warm_up=7, batch=8), squares, jnp.ones(3), data)
-    assert (asked.sampler, asked.mode) == (SGLD(mode="map", warm_up=7, batch=8), "map")
-    assert (asked.reason, asked.mode_reason) == ("asked for", "asked for")
-    alone = estimator(NUTS(), squares, jnp.ones(3), data)
-    assert (alone.mode, alone.mode_reason) == ("map", "chains that end their trajectories are not kept waiting")
+    posterior = LocalPosterior.from_function(squares, jnp.ones(3), data=jax.random.normal(getkey(), (20, 3)))
+    local, sampler, reason = chosen(posterior, "auto")
+    assert sampler == HMC()
+    assert reason.startswith("the whole loss and its gradient nominally take ")
+    mode, reason = chain_mode(sampler, local)
+    assert mode == "vmap"
+    assert reason.startswith("a gradient takes nominally ")
+    asked = SGLD(mode="map", warm_up=7, batch=8)
+    local, sampler, reason = chosen(posterior, asked)
+    assert (local.block, sampler, reason) == (8, asked, "asked for")
+    assert chain_mode(sampler, local) == ("map", "asked for")
+    assert chain_mode(NUTS(), local) == ("map", "chains that end their trajectories are not kept waiting")
 
 
 def test_a_start_outside_is_moved_inside(getkey):
@@ -186,7 +190,7 @@ def test_annealing_is_reached(getkey):
         assert "chain_estimate" not in found
         assert not {"mode", "dispersion", "draws", "warm_up"} & set(found.attrs)
         assert 0 < found["localization_share"] < 0.01
-        with pytest.raises(InputError, match="nbeta: expected one number with SMC"):
+        with pytest.raises(InputError, match="nbeta: expected a number, got None; or n, the number of samples"):
             asked(n=None)
 
 

@@ -4,11 +4,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 from diagnostics.sampling.gaussian import H, quadratic
 from scipy.stats import truncnorm
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SGNHT, SMC, Prior, RMSpropSGLD, learning_coefficient
+from icllab.diagnostics import (
+    HMC,
+    MALA,
+    NUTS,
+    SGLD,
+    SGNHT,
+    SMC,
+    Prior,
+    Quadrature,
+    RMSpropSGLD,
+    coefficient_of_draws,
+    learning_coefficient,
+)
 from icllab.diagnostics.sampling import convergence
 
 NBETA, GAMMA = 7.0, 0.5
@@ -33,8 +46,8 @@ def test_a_normal_prior_moves_the_posterior_of_a_quadratic(sampler):
     """Precision a = nbeta h + gamma + 1/s^2, mean c/(s^2 a), and nbeta E[K] = nbeta h (1/a + mean^2) / 2."""
     centre, std = np.array([0.5, -1.0, 2.0]), np.array([0.4, 1.0, 0.5])
     prior = Prior(centre=jnp.asarray(centre), std=jnp.asarray(std))
-    draws = sampler.sample(quadratic, jnp.zeros(3), prior=prior, **HOW)
-    estimate = learning_coefficient(draws)
+    draws = ask(sampler.sample, quadratic, jnp.zeros(3), prior=prior, **HOW)
+    estimate = coefficient_of_draws(draws)
     precision = NBETA * H + GAMMA + std**-2.0
     mean = centre / std**2 / precision
     for i in range(3):
@@ -58,7 +71,7 @@ def test_a_box_truncates_the_posterior(sampler):
     """Mean and variance of a truncated normal, within four errors and, without a test, the bias of the step."""
     lower, upper = np.array([-0.1, -0.5, -0.05]), np.array([0.6, 0.2, 1.5])
     prior = Prior(lower=jnp.asarray(lower), upper=jnp.asarray(upper))
-    draws = sampler.sample(quadratic, jnp.zeros(3), prior=prior, **HOW)
+    draws = ask(sampler.sample, quadratic, jnp.zeros(3), prior=prior, **HOW)
     values = np.asarray(draws.parameters)
     assert ((values >= lower) & (values <= upper)).all()
     for i, h in enumerate(H):
@@ -76,7 +89,7 @@ def test_a_box_truncates_the_posterior(sampler):
 def test_reflected_steps_leave_a_flat_posterior_uniform(sampler):
     """Also where a step is as long as the box: the moments of a uniform density between -0.2 and 0.3."""
     options = HOW | {"localization": 1e-9, "prior": Prior(lower=-0.2, upper=0.3)}
-    draws = sampler.sample(lambda w: 0 * jnp.sum(w), jnp.zeros(2), **options)
+    draws = ask(sampler.sample, lambda w: 0 * jnp.sum(w), jnp.zeros(2), **options)
     require_mean(draws.parameters[:, :, 0], 0.05, 0.004)
     require_mean((draws.parameters[:, :, 1] - 0.05) ** 2, 0.25 / 12, 0.001)
 
@@ -93,7 +106,7 @@ def test_reflection_and_the_signs_of_momenta():
 @pytest.mark.parametrize(
     ("prior", "message"),
     [
-        (Prior(), "one that is finite or a box"),
+        (Prior(), "a finite std or a box"),
         (Prior(std=-1.0), "a positive std"),
         (Prior(lower=0.1, upper=1.0), "the point between them"),
         (Prior(lower=0.0), "lower below upper"),
@@ -102,10 +115,11 @@ def test_reflection_and_the_signs_of_momenta():
 )
 def test_a_prior_that_cannot_be_is_refused(prior, message):
     with pytest.raises(InputError, match=f"prior: expected .*{message}"):
-        HMC().sample(quadratic, jnp.zeros(3), prior=prior, **HOW)
+        ask(HMC().sample, quadratic, jnp.zeros(3), prior=prior, **HOW)
 
 
-@pytest.mark.parametrize("options", [{"estimand": "limit"}, {"sampler": SMC()}])
-def test_a_limit_and_populations_have_the_localization_for_a_prior(options):
-    with pytest.raises(InputError, match="prior: expected None but for chains at a temperature"):
-        learning_coefficient(quadratic, jnp.zeros(3), n=100, prior=Prior(std=1.0), key=jax.random.key(0), **options)
+def test_a_limit_and_populations_have_the_localization_for_a_prior():
+    options = {"n": 100, "localization": 1.0, "prior": Prior(std=1.0), "key": jax.random.key(0)}
+    for question in (learning_coefficient, SMC().sample, Quadrature(points=9).sample):
+        with pytest.raises(InputError, match="prior: expected None "):
+            ask(question, quadratic, jnp.zeros(3), **options)

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 from diagnostics.sampling import gaussian
 from diagnostics.sampling.gaussian import GAMMA, NBETA, H, quadratic
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import RMSpropSGLD, learning_coefficient
+from icllab.diagnostics import RMSpropSGLD, coefficient_at_temperature
 from icllab.diagnostics.sampling import convergence
 
 CURVATURE = NBETA * H + GAMMA
@@ -61,7 +62,8 @@ def test_an_estimate_on_batches_has_the_known_coefficient():
     x, noise = jnp.asarray(rng.normal(size=(600, 3))), jnp.asarray(rng.normal(size=600))
     at = jnp.linalg.lstsq(x, noise)[0]
     sampler = RMSpropSGLD(batch=150, warm_up=1000, draws=4000, thinning=2)
-    estimate = learning_coefficient(
+    estimate = ask(
+        coefficient_at_temperature,
         lambda w, b: jnp.mean((b[0] @ w - b[1]) ** 2) / 2,
         at,
         data=(x, noise),

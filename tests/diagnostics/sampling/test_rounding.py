@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 
 from icllab.diagnostics import (
     HMC,
@@ -15,8 +16,8 @@ from icllab.diagnostics import (
     SGLD,
     SMC,
     Quadrature,
+    coefficient_at_temperature,
     free_energy,
-    learning_coefficient,
     singular_fluctuation,
     susceptibility,
 )
@@ -62,8 +63,10 @@ def rounds(dataset):
 
 def estimate(sampler, offset):
     loss = raised(bowl, offset)
-    options = {"n": N, "nbeta": NBETA, "localization": 1.0, "key": jax.random.key(0), "estimand": "at_temperature"}
-    return learning_coefficient(loss, jnp.zeros(4), sampler=sampler, **options)
+    options = {"nbeta": NBETA, "localization": 1.0, "key": jax.random.key(0)}
+    if not isinstance(sampler, SMC):
+        options["checks"] = ()
+    return ask(coefficient_at_temperature, loss, jnp.zeros(4), sampler=sampler, **options)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -83,10 +86,9 @@ def test_a_constant_of_any_sign_and_one_that_leaves_one_number(offset):
 
 def test_the_precision_of_float64_holds_what_float32_rounds():
     with jax.enable_x64(True):
-        options = {"n": N, "nbeta": NBETA, "localization": 1.0, "key": jax.random.key(0)}
-        dataset = learning_coefficient(
-            lambda w: jnp.sum(jnp.asarray(H, float) * w**2) / 2 + 1e5, jnp.zeros(4), sampler=SAMPLERS["HMC"], **options
-        )
+        options = {"nbeta": NBETA, "localization": 1.0, "key": jax.random.key(0), "sampler": SAMPLERS["HMC"]}
+        loss = lambda w: jnp.sum(jnp.asarray(H, float) * w**2) / 2 + 1e5  # noqa: E731
+        dataset = ask(coefficient_at_temperature, loss, jnp.zeros(4), **options)
     assert not rounds(dataset)
     assert abs(float(dataset["estimate"]) - EXACT) < 5 * float(dataset["mcse"])
 
@@ -134,8 +136,8 @@ def test_a_descent_into_rounding_accuses_no_point():
 
 @pytest.mark.parametrize(("offset", "told"), [(0.0, False), (10.0, False), (1e5, True)])
 def test_a_free_energy_tells_it(offset, told):
-    options = {"nbeta": [10.0, NBETA], "key": jax.random.key(0), "sampler": SAMPLERS["SMC"]}
-    assert rounds(free_energy(raised(bowl, offset), jnp.zeros(4), **options)) is told
+    options = {"nbeta": [10.0, NBETA], "localization": 1.0, "key": jax.random.key(0), "sampler": SAMPLERS["SMC"]}
+    assert rounds(ask(free_energy, raised(bowl, offset), jnp.zeros(4), **options)) is told
 
 
 @pytest.mark.parametrize("route", [Quadrature(points=65), HMC(chains=4, warm_up=100, draws=100)])
@@ -143,7 +145,8 @@ def test_a_free_energy_tells_it(offset, told):
     ("of_loss", "of_observable", "told"), [(0.0, 0.0, False), (1e5, 0.0, True), (0.0, 1e5, True), (1.0, 1.0, False)]
 )
 def test_susceptibilities_tell_it_of_losses_and_of_observables(route, of_loss, of_observable, told):
-    dataset = susceptibility(
+    dataset = ask(
+        susceptibility,
         raised(line, of_loss),
         jnp.zeros(1),
         tilted={"steeper": raised(steeper, of_loss)},
@@ -167,12 +170,12 @@ def test_the_fluctuation_tells_it_of_single_samples(offset, told):
         return jnp.mean((y - w[0]) ** 2 / 2 + offset * sign)
 
     options = {"data": (y, signs), "nbeta": 20.0, "localization": 1.0, "key": jax.random.key(0)}
-    dataset = singular_fluctuation(Quadrature(points=65).sample(loss, jnp.zeros(1), **options))
+    dataset = singular_fluctuation(ask(Quadrature(points=65).sample, loss, jnp.zeros(1), **options))
     assert any("losses of samples" in sentence for sentence in dataset.attrs["warnings"]) is told
 
 
 def test_weights_whose_effect_is_lost_in_rounding_are_no_idle_ones():
-    options = {"n": N, "localization": 1.0, "key": jax.random.key(0), "sampler": SAMPLERS["MALA"], "nbeta": NBETA}
+    options = {"localization": 1.0, "checks": (), "key": jax.random.key(0), "sampler": SAMPLERS["MALA"], "nbeta": NBETA}
     at = {"head": jnp.zeros(2), "other": jnp.zeros(2)}
     loss = lambda w: jnp.sum(w["head"] ** 2) / 2 + 1e8  # noqa: E731
-    assert rounds(learning_coefficient(loss, at, weights=lambda w: w["head"], **options))
+    assert rounds(ask(coefficient_at_temperature, loss, at, weights=lambda w: w["head"], **options))

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 from diagnostics.sampling.gaussian import H, quadratic
 
 from icllab import diagnostics
-from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SGNHT, SMC, RMSpropSGLD, learning_coefficient
+from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SGNHT, SMC, RMSpropSGLD, coefficient_at_temperature
 from icllab.diagnostics.sampling.chains import Chains
 from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
 from icllab.theory import quadratic_posterior
@@ -63,8 +64,8 @@ class Exact(ChainSampler):
 def test_a_sampler_of_one_s_own():
     """Draws that are independent have the exact value within four errors, below 2 per cent, and nothing to warn of."""
     with jax.enable_x64(True):
-        how = {"n": 1e4, "nbeta": 700.0, "localization": 0.5, "key": jax.random.key(0)}
-        found = learning_coefficient(quadratic, jnp.zeros(3), sampler=Exact(), **how)
+        how = {"checks": (), "nbeta": 700.0, "localization": 0.5, "key": jax.random.key(0)}
+        found = ask(coefficient_at_temperature, quadratic, jnp.zeros(3), sampler=Exact(), **how)
     wanted = quadratic_posterior.gaussian_coefficient(H, nbeta=700.0, localization=0.5)
     assert found["mcse"] < 0.02 * wanted
     assert abs(found["estimate"] - wanted) < 4 * found["mcse"]

@@ -57,7 +57,6 @@ def test_a_good_estimate_has_none():
         ({"drift": -0.4}, "the loss still drifts, by -0.4"),
         ({"halved_gap": -0.5}, "the step is too large: at half of it the estimate changes by -0.5"),
         ({"noise_bias": 0.2}, "the noise of the batches may add 0.2"),
-        ({"localization_gap": 2.0, "localization_gap_error": 0.1}, "the localization decides"),
         ({"localization_share": 0.3}, "the localization decides: it is 0.3 of the curvature where that is largest"),
     ],
 )
@@ -108,7 +107,7 @@ def annealed(correlation=0.02, acceptance=0.8, gap=0.0, apart=1.0, ancestors=100
     ],
 )
 def test_a_fault_of_an_annealing_has_its_sentence(faults, said):
-    found = annealing_warnings(annealed(**faults), SMC(repeats=4))
+    found = annealing_warnings(annealed(**faults), SMC().forgotten)
     assert len(found) == bool(said)
     assert said in "".join(found)
 

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 from diagnostics.sampling import gaussian
 from diagnostics.sampling.gaussian import GAMMA, NBETA, H
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import SGLD, SGNHT, learning_coefficient
+from icllab.diagnostics import SGLD, SGNHT, coefficient_at_temperature
 from icllab.diagnostics.sampling import convergence
 
 CURVATURES = np.linspace(0.5, 3, 20)
@@ -41,7 +42,7 @@ def test_the_moments_of_a_gaussian_have_the_bias_of_the_friction(diffusion):
     nbeta, gamma = 50.0, 1.0
     sampler = SGNHT(warm_up=1500, draws=3000, thinning=3, diffusion=diffusion)
     loss = lambda w: jnp.sum(jnp.asarray(CURVATURES) * w**2) / 2  # noqa: E731
-    draws = sampler.sample(loss, jnp.zeros(20), nbeta=nbeta, localization=gamma, key=jax.random.key(0))
+    draws = ask(sampler.sample, loss, jnp.zeros(20), nbeta=nbeta, localization=gamma, key=jax.random.key(0))
     parameters, warnings = np.asarray(draws.parameters), draws.warnings()
     curvature = nbeta * CURVATURES + gamma
     kinetic = 1 / (2 - diffusion - draws.first_step * curvature / 2)
@@ -68,7 +69,8 @@ def test_the_thermostat_takes_up_the_noise_of_batches():
     values = {}
     slow = SGNHT(batch=200, warm_up=100_000, draws=20_000, step_size=2e-6)  # the friction goes from 0.01 to 0.055
     for sampler in (slow, SGLD(batch=20, warm_up=3000, draws=4000)):
-        estimate = learning_coefficient(
+        estimate = ask(
+            coefficient_at_temperature,
             lambda w, batch: jnp.mean(jnp.sum((w[None] - batch) ** 2, axis=1)) / 2,
             jnp.zeros(count),
             data=data,

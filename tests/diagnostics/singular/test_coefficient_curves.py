@@ -5,37 +5,9 @@ import math
 import numpy as np
 import pytest
 import xarray as xr
+from refusals import assert_refused
 
-from icllab.core.errors import InputError
-from icllab.diagnostics.singular.coefficient_curves import (
-    ENDLESS,
-    inverse_temperatures,
-    sample_size,
-    stacked,
-    with_growth,
-)
-
-
-def test_the_temperatures_that_are_asked_for():
-    assert inverse_temperatures(100.0, None) == ([100 / math.log(100)], False)
-    assert inverse_temperatures(None, None) == (list(ENDLESS), True)
-    assert inverse_temperatures(100.0, 7) == ([7.0], False)
-    assert inverse_temperatures(None, (1, 2, 3, 4)) == ([1.0, 2.0, 3.0, 4.0], True)
-
-
-@pytest.mark.parametrize(
-    ("nbeta", "said"),
-    [
-        (0.0, "nbeta: expected a finite number > 0, got 0.0"),
-        ((1.0, 2.0, math.inf, 3.0), "nbeta: expected a finite number > 0, got inf"),
-        ((1.0, 2.0, 3.0), "nbeta: expected one number, or at least 4 that ascend, got [1.0, 2.0, 3.0]"),
-        ((1.0, 2.0, 4.0, 3.0), "nbeta: expected one number, or at least 4 that ascend"),
-    ],
-)
-def test_temperatures_that_are_none(nbeta, said):
-    with pytest.raises(InputError) as error:
-        inverse_temperatures(100.0, nbeta)
-    assert said in str(error.value)
+from icllab.diagnostics.singular.coefficient_curves import along, sample_size, with_growth
 
 
 def test_the_sample_size_of_a_temperature():
@@ -89,15 +61,16 @@ def test_side_by_side():
         )
         for value, mode, said in ((1.0, "map", ["bad"]), (3.0, "vmap", []))
     )
-    found = stacked([one, two], "member", [0, 1])
+    found = along("member", {0: one, 1: two})
     assert found["estimate"].values.tolist() == [1, 3]
     assert found["trace"].dims == ("member", "draw")
     assert found["mode"].values.tolist() == ["map", "vmap"]
     assert found.attrs == {"method": "hmc", "warnings": ["member 0: bad"]}
-    further = stacked([found, stacked([one, one], "member", [0, 1])], "nbeta", [10.0, 20.5])
+    further = along("nbeta", {10.0: found, 20.5: along("member", {0: one, 1: one})})
     assert further["estimate"].sizes == {"nbeta": 2, "member": 2}
     assert further["mode"].values.tolist() == [["map", "vmap"], ["map", "map"]]
     assert further.attrs["warnings"][:2] == ["nbeta 10: member 0: bad", "nbeta 20.5: member 0: bad"]
     assert "mode" not in further.attrs
     temperatures = [one.assign_attrs(nbeta=10.0), two.assign_attrs(nbeta=20.0)]
-    assert "nbeta" not in stacked(temperatures, "nbeta", [10.0, 20.0]).attrs
+    assert "nbeta" not in along("nbeta", dict(zip((10.0, 20.0), temperatures, strict=True))).attrs
+    assert_refused(lambda: along("step", [one, two]), "estimates: expected at least one estimate by its coordinate")

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from diagnostics.questions import ask
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, SGLD, SMC, learning_coefficient
+from icllab.diagnostics import HMC, SGLD, SMC, LocalPosterior, coefficient_at_temperature, learning_coefficient
 from icllab.diagnostics.sampling import sgld as chains_of_batches
 from icllab.diagnostics.sampling.local_loss import LocalLoss
 from icllab.diagnostics.sampling.sampling_warnings import chain_warnings, pulled
-from icllab.diagnostics.singular import coefficients, limits
+from icllab.diagnostics.singular import coefficients, estimate_checks, limits
 from icllab.diagnostics.singular.estimate_checks import Lowest, lowest_near, rows_of_halves, with_descent
 from icllab.diagnostics.singular.temperature_estimates import OF_HESSIAN
 
@@ -30,7 +31,7 @@ def narrow(w):
 @pytest.fixture(scope="module")
 def of_the_narrow():
     with jax.enable_x64(True):
-        return learning_coefficient(narrow, jnp.zeros(2), n=N, key=jax.random.key(0))
+        return ask(learning_coefficient, narrow, jnp.zeros(2), n=N, key=jax.random.key(0))
 
 
 def said(found, what):
@@ -76,7 +77,7 @@ def test_populations_alone():
     """SMC() has the limit too, and everything of the free energy."""
     with jax.enable_x64(True):
         sampler = SMC(particles=100, repeats=12)
-        found = learning_coefficient(narrow, jnp.zeros(2), n=N, key=jax.random.key(1), sampler=sampler)
+        found = ask(learning_coefficient, narrow, jnp.zeros(2), n=N, key=jax.random.key(1), sampler=sampler)
     assert found["interval"][0] < 1 / 6 < found["interval"][1]
     assert {"free_energy", "route_gap", "localization_share"} <= set(found.data_vars)
     assert found.attrs["settings"] == repr(sampler)
@@ -87,7 +88,7 @@ def test_a_point_beside_the_minimum():
     """A quadratic at a distance of 0.01: what is measured from there is nbeta |a|^2 / 2 too low, and not the limit."""
     with jax.enable_x64(True):
         at = 0.01 * jnp.ones(4) / 2
-        found = learning_coefficient(lambda w: jnp.sum(w**2) / 2, at, n=N, localization=1.0, key=jax.random.key(2))
+        found = ask(learning_coefficient, lambda w: jnp.sum(w**2) / 2, at, n=N, localization=1.0, key=jax.random.key(2))
     assert float(found["descent"]) == pytest.approx(NBETA * 1e-4 / 2, rel=1e-3)
     assert abs(found["mean_estimate"] + found["descent"] - 2) < 4 * found["mean_estimate_error"]
     assert found["interval"].values.tolist() == [2, 2]  # of all directions
@@ -95,16 +96,16 @@ def test_a_point_beside_the_minimum():
     assert said(found, "no minimum of this loss")
 
 
-def test_a_temperature_that_is_given_is_that_temperature():
-    """Nothing is extrapolated; of chains alone at n / log n the slope of the curve is told."""
+def test_at_a_temperature_nothing_is_extrapolated():
+    """Of chains at n / log n the slope of the curve is told."""
     with jax.enable_x64(True):
         how = {"sampler": SHORT, "localization": 1.0, "key": jax.random.key(3)}
 
         def product(w):
             return (w[0] * w[1]) ** 2 / 2 + (w[2] * w[3]) ** 2 / 2
 
-        given = learning_coefficient(product, jnp.zeros(4), nbeta=1e3, **how)
-        alone = learning_coefficient(product, jnp.zeros(4), n=7500.0, **how)
+        given = ask(coefficient_at_temperature, product, jnp.zeros(4), nbeta=1e3, **how)
+        alone = ask(coefficient_at_temperature, product, jnp.zeros(4), n=7500.0, **how)
     for found in (given, alone):
         assert found.attrs["estimates"] == "nbeta (E[L] - L(w*)) at this nbeta"
         assert "interval" not in found
@@ -127,7 +128,9 @@ def test_halves_of_the_data():
         def loss(w, samples):
             return jnp.mean((samples[0] @ w - samples[1]) ** 2) / 2
 
-        found = learning_coefficient(loss, at, data=data, sampler=SHORT, localization=1.0, key=jax.random.key(4))
+        found = ask(
+            coefficient_at_temperature, loss, at, data=data, sampler=SHORT, localization=1.0, key=jax.random.key(4)
+        )
     assert found["half_estimate"].shape == (4,)
     assert np.unique(found["half_estimate"]).size == 4
     np.testing.assert_allclose(found["half_estimate"], 1.5, atol=0.25)
@@ -136,6 +139,30 @@ def test_halves_of_the_data():
     assert 0 < found["shift_error"] < 0.4
     assert float(found["descent"]) < 1e-3
     assert found.attrs["estimates"].endswith("with the empirical loss of the data for L")
+
+
+def test_halves_move_the_weights_that_the_estimate_moves(monkeypatch):
+    """Of a part of the weights: the others stay where they are in the halves too."""
+    sizes = []
+
+    def noted(posterior, **options):
+        sizes.append((posterior.local_loss().centre.size, len(posterior.data), posterior.temperature))
+        return xr.Dataset({"estimate": 1.0, "mcse": 0.1})
+
+    monkeypatch.setattr(estimate_checks, "estimate_at_temperature", noted)
+    rows = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    posterior = LocalPosterior(
+        lambda w, x: jnp.mean((x @ w["a"]) ** 2) + jnp.sum(w["b"] ** 2),
+        {"a": np.ones(2, np.float32), "b": np.zeros(3, np.float32)},
+        rows,
+        weights=lambda w: w["b"],
+    )
+    estimate = xr.Dataset({"estimate": 1.5, "mcse": 0.1}, attrs={"nbeta": 9.0, "n": 20.0, "warnings": []})
+    shifted = estimate_checks.with_shift(
+        estimate, posterior.local_loss(), posterior, sampler=SHORT, key=jax.random.key(0)
+    )
+    assert sizes == [(3, 10, 9.0)] * 4
+    assert float(shifted["shift"]) == 0.5
 
 
 def test_halves_are_disjoint_and_splits_differ():
@@ -172,16 +199,15 @@ def test_a_descent_is_told_where_it_is_much(short, error, told):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"sensitivity": True}, "sensitivity: expected False with SMC"),
-        ({"nbeta": (10.0, 20.0, 30.0, 40.0)}, "nbeta: expected one number with SMC"),
+        ({"checks": ()}, "checks: expected None with SMC"),
+        ({"nbeta": (10.0, 20.0, 30.0, 40.0)}, "nbeta: expected one number, got"),
         ({"n": 0.5}, "n: expected a finite number > 1"),
         ({"localization": 0.0}, "localization: expected a finite number > 0"),
-        ({"per_position": True}, "per_position: expected a training run"),
     ],
 )
 def test_what_populations_have_no_use_for(how, words):
     with pytest.raises(InputError) as error:
-        learning_coefficient(narrow, jnp.zeros(2), key=jax.random.key(0), sampler=SMC(), **({"n": N} | how))
+        ask(learning_coefficient, narrow, jnp.zeros(2), key=jax.random.key(0), sampler=SMC(), **({"n": N} | how))
     assert words in str(error.value)
 
 
@@ -195,29 +221,23 @@ def test_populations_take_nominally_a_minute_at_most(monkeypatch, gradient, chea
     assert limits.populations_are_cheap(here) is cheap
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({"estimand": "lambda"}, "estimand: expected 'limit' or 'at_temperature', got 'lambda'"),
-        ({"estimand": "limit", "nbeta": 1e3}, "estimand: expected 'at_temperature' where nbeta is given"),
-    ],
-)
-def test_an_estimand_that_cannot_be_had_is_refused(how, words):
-    with pytest.raises(InputError) as error:
-        learning_coefficient(narrow, jnp.zeros(2), key=jax.random.key(0), n=N, **how)
-    assert words in str(error.value)
+def test_a_limit_is_refused_if_its_gradients_are_too_expensive_for_a_curve(monkeypatch):
+    """Without a sampler, and with batches as the choice; chains at one temperature are the way out."""
+    monkeypatch.setattr(LocalLoss, "seconds", 1.0)
+    data = jnp.ones((300, 2))
+    with pytest.raises(InputError, match=r"cheap enough for a curve, got .*; coefficient_at_temperature"):
+        ask(learning_coefficient, lambda w, x: jnp.mean((x @ w) ** 2), jnp.zeros(2), data=data, key=jax.random.key(0))
 
 
-def test_the_estimand_is_chosen_by_name():
+def test_the_limit_and_one_temperature_are_two_questions():
     """Of a crossing, lambda is 1/2 with m = 2; at one temperature chains have less."""
-    how = {"n": 1e6, "key": jax.random.key(3)}
+    how = {"n": 1e6, "sampler": SHORT, "key": jax.random.key(3)}
     with jax.enable_x64(True):
-        default, at, limit = (
-            learning_coefficient(lambda w: (w[0] * w[1]) ** 2, jnp.zeros(2), **how, **more)
-            for more in ({}, {"estimand": "at_temperature", "sampler": SHORT}, {"estimand": "limit", "sampler": SHORT})
+        at, limit = (
+            ask(question, lambda w: (w[0] * w[1]) ** 2, jnp.zeros(2), **how)
+            for question in (coefficient_at_temperature, learning_coefficient)
         )
-    assert [found.attrs["estimand"] for found in (default, at, limit)] == ["limit", "at_temperature", "limit"]
-    assert default["estimate"] == pytest.approx(0.5, abs=0.06)
+    assert [found.attrs["estimand"] for found in (at, limit)] == ["at_temperature", "limit"]
     assert limit["estimate"] == pytest.approx(0.5, abs=0.06)
     assert at["estimate"] < 0.45
 
@@ -232,7 +252,7 @@ def test_a_curve_that_does_not_fit_is_told_unless_the_point_is_regular(monkeypat
     limit |= {"left": 0.1, "left_error": 0.01, "multiplicities": [1.0], "regular": regular}
     grid = np.arange(float(limits.POINTS))
     monkeypatch.setattr(
-        limits, "free_energy", lambda *_, **how: xr.Dataset(free, {"nbeta": grid}, attrs={"warnings": []})
+        limits, "free_energy", lambda posterior, **how: xr.Dataset(free, {"nbeta": grid}, attrs={"warnings": []})
     )
     monkeypatch.setattr(limits, "extrapolated", lambda *_, **how: SimpleNamespace(**limit))
     here = LocalLoss.from_loss(narrow, jnp.zeros(2), None, block=8)
@@ -279,7 +299,7 @@ def test_the_limit_of_expensive_losses_is_that_of_chains():
         def loss(w, samples):
             return jnp.mean(jnp.sum((samples @ w[0].T @ w[1].T - samples @ at[0].T @ at[1].T) ** 2, 1)) / 2
 
-        found = learning_coefficient(loss, at, data=x, localization=1.0, n=1000.0, key=jax.random.key(1))
+        found = ask(learning_coefficient, loss, at, data=x, localization=1.0, n=1000.0, key=jax.random.key(1))
     assert found.attrs["estimand"] == "limit"
     assert found["curve"].size == limits.POINTS_OF_CHAINS
     assert found["interval"][0] <= 1.5 <= found["interval"][1]
@@ -294,11 +314,9 @@ def unbounded(w):
 
 @pytest.mark.parametrize("sampler", ["auto", HMC(chains=4, warm_up=200), SMC(particles=50, repeats=2)])
 def test_a_loss_without_a_lower_bound_is_refused(sampler):
-    estimand = "at_temperature" if isinstance(sampler, HMC) else None
+    question = coefficient_at_temperature if isinstance(sampler, HMC) else learning_coefficient
     with pytest.raises(InputError, match="loss: expected a function with a lower bound near the point, where"):
-        learning_coefficient(
-            unbounded, jnp.full(2, 0.1), n=1e4, sampler=sampler, estimand=estimand, key=jax.random.key(0)
-        )
+        ask(question, unbounded, jnp.full(2, 0.1), n=1e4, sampler=sampler, key=jax.random.key(0))
 
 
 def of_rows(w, rows):
@@ -321,8 +339,10 @@ def test_checks_are_made_by_name_and_told(checks, made):
     """Whatever is checked, the estimate is the same."""
     options = {"data": ROWS, "nbeta": 50.0, "localization": 1.0, "key": jax.random.key(3)}
     sampler = SGLD(chains=4, warm_up=20, draws=40, batch=16)
-    estimate = learning_coefficient(of_rows, np.zeros(3, np.float32), sampler=sampler, checks=checks, **options)
-    bare = learning_coefficient(of_rows, np.zeros(3, np.float32), sampler=sampler, checks=(), **options)
+    estimate = ask(
+        coefficient_at_temperature, of_rows, np.zeros(3, np.float32), sampler=sampler, checks=checks, **options
+    )
+    bare = ask(coefficient_at_temperature, of_rows, np.zeros(3, np.float32), sampler=sampler, checks=(), **options)
     assert estimate.attrs["checks"] == made + (", minimum" if checks is None else "")
     missing = set(estimate.attrs["unchecked"].split(", "))
     assert missing == {"minimum", "hessian", "step_size", "data", "limit"} - set(estimate.attrs["checks"].split(", "))
@@ -334,9 +354,9 @@ def test_checks_are_made_by_name_and_told(checks, made):
 
 def test_an_unknown_check_is_refused():
     with pytest.raises(InputError, match="unknown check 'minimun'; did you mean 'minimum'"):
-        learning_coefficient(of_rows, np.zeros(3), data=ROWS, key=jax.random.key(0), checks=("minimun",))
+        ask(coefficient_at_temperature, of_rows, np.zeros(3), data=ROWS, key=jax.random.key(0), checks=("minimun",))
     with pytest.raises(InputError, match=r"checks: expected a tuple of names, of minimum, .* got 'minimum'"):
-        learning_coefficient(of_rows, np.zeros(3), data=ROWS, key=jax.random.key(0), checks="minimum")
+        ask(coefficient_at_temperature, of_rows, np.zeros(3), data=ROWS, key=jax.random.key(0), checks="minimum")
 
 
 def test_checks_by_default_take_no_longer_than_the_chains(monkeypatch):
@@ -350,7 +370,7 @@ def test_checks_by_default_take_no_longer_than_the_chains(monkeypatch):
     monkeypatch.setattr(chains_of_batches, "_turns", counted)
     options = {"data": ROWS, "nbeta": 50.0, "localization": 1.0, "key": jax.random.key(3)}
     sampler = SGLD(chains=4, warm_up=20, draws=40, batch=16, mode="vmap")
-    learning_coefficient(of_rows, np.zeros(3, np.float32), sampler=sampler, **options)
+    ask(coefficient_at_temperature, of_rows, np.zeros(3, np.float32), sampler=sampler, **options)
     assert 60 < sum(moves) <= (2 - OF_HESSIAN) * 60
 
 
@@ -367,11 +387,13 @@ def test_far_from_a_minimum_it_is_told_before_anything_is_sampled(monkeypatch):
     monkeypatch.setattr(coefficients, "estimate_at_temperature", sampled)
     monkeypatch.setattr(coefficients, "populations_are_cheap", lambda local: False)
     sampler = HMC(chains=4, warm_up=20, draws=40)
-    estimate = learning_coefficient(of_rows, np.full(3, 2.0), data=ROWS, sampler=sampler, key=jax.random.key(0))
+    estimate = ask(
+        coefficient_at_temperature, of_rows, np.full(3, 2.0), data=ROWS, sampler=sampler, key=jax.random.key(0)
+    )
     assert events[1:] == ["sampled"]
     assert events[0].startswith("the point is no minimum of this loss: a descent from it lowers the loss by ")
     assert events[0] in estimate.attrs["warnings"]
     assert {"data", "limit"} < set(estimate.attrs["unchecked"].split(", "))
-    near = learning_coefficient(of_rows, np.zeros(3), data=ROWS, sampler=sampler, key=jax.random.key(0))
+    near = ask(coefficient_at_temperature, of_rows, np.zeros(3), data=ROWS, sampler=sampler, key=jax.random.key(0))
     assert events[2:] == ["sampled"]
     assert near.attrs["unchecked"] == "step_size"

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from diagnostics.questions import ask
+from refusals import unchecked
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import SMC, ZeroShot, learning_coefficient
+from icllab.diagnostics import HMC, SMC, ZeroShot, context_coefficients
 from icllab.diagnostics.singular import few_and_zero_shot
 
 SAMPLER = SMC(particles=100, repeats=8)
@@ -22,7 +24,7 @@ def compared(context_map, few_shot=regular, multiplicities=(1,)):
     with jax.enable_x64(True):
         how = {"nbeta": 1e4, "localization": 1.0, "sampler": SAMPLER, "key": jax.random.key(0)}
         zero_shot = ZeroShot(regular, context_map, multiplicities)
-        return learning_coefficient(few_shot, jnp.zeros(3), zero_shot=zero_shot, **how)
+        return ask(context_coefficients, few_shot, jnp.zeros(3), zero_shot, **how)
 
 
 def square(w):
@@ -94,7 +96,7 @@ def test_what_slopes_cannot_tell_is_allowed():
 def test_a_difference_is_told_beyond_its_errors_and_beyond_what_a_finite_temperature_leaves(power, sign, monkeypatch):
     """Coefficients 1/power and 1/2: the first pair is 4 % apart, many standard errors of exact slopes."""
 
-    def exact(loss, at, **arguments):
+    def exact(posterior, **arguments):
         value = (1 / power, 0.5, 1 / power)[rows.pop(0)]
         return made_up(value, 1, 0.0, 1e-5).assign_attrs(warnings=[])
 
@@ -109,7 +111,7 @@ def test_a_difference_is_told_beyond_its_errors_and_beyond_what_a_finite_tempera
 
 
 def test_a_difference_within_its_errors_has_no_sign(monkeypatch):
-    def noisy(loss, at, **arguments):
+    def noisy(posterior, **arguments):
         return made_up((0.6, 0.5, 0.6)[rows.pop(0)], 1, 0.0, 0.3).assign_attrs(warnings=[])
 
     rows = [0, 1, 2]
@@ -122,3 +124,12 @@ def test_maps_and_multiplicities_that_are_none_are_refused():
         compared(square, multiplicities=())
     with pytest.raises(InputError, match="context_map: expected a function of parameters with finite numbers"):
         compared(lambda w: w / 0)
+    zero_shot = ZeroShot(regular, square)
+    how = {"nbeta": 1e4, "localization": 1.0, "key": jax.random.key(0)}
+    for change, said in (
+        ({"localization": None}, "localization: expected a number for all three losses"),
+        ({"sampler": HMC()}, r"sampler: expected SMC\(\) with zero_shot"),
+        ({"data": jnp.ones((4, 3))}, "data: expected None with zero_shot"),
+    ):
+        with unchecked(), pytest.raises(InputError, match=said):
+            ask(context_coefficients, regular, jnp.zeros(3), zero_shot, **how | change)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SGLD, Quadrature, singular_fluctuation
@@ -23,7 +24,7 @@ def gaussian(route, beta=1.0):
     with jax.enable_x64(True):
         centre = jnp.asarray(y.mean(0))
         how = {"data": jnp.asarray(y), "localization": GAMMA, "key": jax.random.key(0), "nbeta": COUNT * beta}
-        return y, singular_fluctuation(route.sample(gaussian_loss, centre, **how))
+        return y, singular_fluctuation(ask(route.sample, gaussian_loss, centre, **how))
 
 
 def closed_form(y, beta):
@@ -70,8 +71,8 @@ def test_reduced_rank_regression_by_both_routes():
     y = y - x * (x @ y) / (x @ x)  # the truth is the minimum
     with jax.enable_x64(True):
         how = {"data": (jnp.asarray(x), jnp.asarray(y)), "localization": 1.0, "nbeta": 100.0, "key": jax.random.key(0)}
-        exact = singular_fluctuation(Quadrature(points=201).sample(product_loss, jnp.zeros(2), **how))
-        found = singular_fluctuation(CHAINS.sample(product_loss, jnp.zeros(2), **how))
+        exact = singular_fluctuation(ask(Quadrature(points=201).sample, product_loss, jnp.zeros(2), **how))
+        found = singular_fluctuation(ask(CHAINS.sample, product_loss, jnp.zeros(2), **how))
     assert exact.attrs["warnings"] == []
     assert float(exact["fluctuation_error"]) < 1e-4
     for name in NAMES:
@@ -91,14 +92,14 @@ def test_reduced_rank_regression_by_both_routes():
 
 def test_what_is_no_number_of_samples_or_no_mean_is_refused():
     how = {"localization": 1.0, "key": jax.random.key(0), "nbeta": 3.0}
-    sample = functools.partial(Quadrature(points=9).sample, gaussian_loss, jnp.zeros(1), **how)
+    sample = functools.partial(ask, Quadrature(points=9).sample, gaussian_loss, jnp.zeros(1), **how)
     with pytest.raises(InputError, match="data: expected at least 2 samples"):
         singular_fluctuation(sample(data=jnp.zeros((1, 1))))
     total = lambda w, y: jnp.sum((y - w[None]) ** 2)  # noqa: E731
     with pytest.raises(InputError, match="the mean over samples"):
-        Quadrature(points=9).sample(total, jnp.zeros(1), data=jnp.arange(4.0)[:, None], **how)
+        ask(Quadrature(points=9).sample, total, jnp.zeros(1), data=jnp.arange(4.0)[:, None], **how)
     with pytest.raises(InputError, match="nbeta: expected"):
         sample(data=jnp.zeros((3, 1)), nbeta=0.0)
     sampler = SGLD(warm_up=8, draws=8)
     with pytest.raises(InputError, match="route: expected"):
-        singular_fluctuation(sampler.sample(gaussian_loss, jnp.zeros(1), data=jnp.zeros((3, 1)), **how))
+        singular_fluctuation(ask(sampler.sample, gaussian_loss, jnp.zeros(1), data=jnp.zeros((3, 1)), **how))

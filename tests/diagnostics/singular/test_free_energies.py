@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from diagnostics.questions import ask
 from jax.flatten_util import ravel_pytree
 
 from icllab.core.errors import InputError
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics import SMC, free_energy, free_energy_slope
+from icllab.diagnostics import HMC, SMC, free_energy, free_energy_slope
 from icllab.diagnostics.sampling.smc import Whitened
 from icllab.diagnostics.singular import free_energies
 from icllab.diagnostics.singular.free_energies import annealed_slope
@@ -62,8 +63,8 @@ def found():
         how = {"nbeta": STOPS, "localization": GAMMA, "sampler": SMC(repeats=16, particles=250)}
         at = {"a": jnp.zeros(2), "b": jnp.zeros(())}
         observe = lambda w: jnp.stack([w["a"][0], w["a"][1]])  # noqa: E731
-        whole = free_energy(bowl(), at, key=jax.random.key(0), observe=observe, **how)
-        half = free_energy(bowl(), at, key=jax.random.key(1), observe=observe, region=positive, **how)
+        whole = ask(free_energy, bowl(), at, key=jax.random.key(0), observe=observe, **how)
+        half = ask(free_energy, bowl(), at, key=jax.random.key(1), observe=observe, region=positive, **how)
     return whole, half
 
 
@@ -128,8 +129,9 @@ class Net(eqx.Module):
 
 def test_a_module_is_its_parameters():
     """Half of the plane of two parameters, of which only positive ones have a loss: a product of Gaussian integrals."""
-    how = {"nbeta": [3.0], "key": jax.random.key(0), "sampler": SMC(particles=200, repeats=4)}
-    found = free_energy(
+    how = {"nbeta": [3.0], "localization": 1.0, "key": jax.random.key(0), "sampler": SMC(particles=200, repeats=4)}
+    found = ask(
+        free_energy,
         lambda net: net.loss(),
         Net(jnp.zeros(2), jnp.array([1, 0])),
         region=lambda net: net.weight[net.order[1]] > 0,
@@ -139,7 +141,7 @@ def test_a_module_is_its_parameters():
     error = float(found["free_energy_error"][0])
     assert abs(float(found["free_energy"][0]) + np.log(0.25 * (0.5 + 0.25))) < 4 * error < 0.3
     with pytest.raises(InputError, match="at: expected a tree of arrays of one floating-point type"):
-        free_energy(lambda w: jnp.sum(w**2), jnp.zeros(2, int), **how)
+        ask(free_energy, lambda w: jnp.sum(w**2), jnp.zeros(2, int), **how)
 
 
 def test_the_region_and_what_is_observed_in_it(found):
@@ -176,7 +178,9 @@ def test_a_population_that_does_not_move_says_so():
         path = sampler.path(loss, stops=np.array([1e4]), key=jax.random.key(2))
         assert path.ancestors.max() < 5
         assert path.last.shape == (2, 20, 3)
-        found = free_energy(bowl(), jnp.zeros(3), nbeta=[1e4], key=jax.random.key(2), sampler=sampler)
+        found = ask(
+            free_energy, bowl(), jnp.zeros(3), nbeta=[1e4], localization=1.0, key=jax.random.key(2), sampler=sampler
+        )
     said = " ".join(found.attrs["warnings"])
     assert "temperatures the moves leave losses as they were" in said
     assert "all of a population descends from" in said
@@ -206,7 +210,7 @@ def test_the_slope_of_linear_layers_is_their_coefficient(widths, rank):
     value, multiplicity = exact.deep_linear(widths, rank)
     with jax.enable_x64(True):
         loss, at = linear_layers(widths, rank)
-        found = free_energy(loss, at, nbeta=np.geomspace(1e4, 1e7, 13), key=jax.random.key(0))
+        found = ask(free_energy, loss, at, nbeta=np.geomspace(1e4, 1e7, 13), localization=1.0, key=jax.random.key(0))
     slope = free_energy_slope(found).sel(multiplicity=multiplicity)
     assert float(slope["slope_error"]) < 0.006 * value + 0.005
     assert abs(float(slope["slope"]) - value) < 0.02 * value + 0.03
@@ -217,8 +221,13 @@ def test_the_slope_of_linear_layers_is_their_coefficient(widths, rank):
 def test_a_crossing_has_the_coefficient_of_its_worse_factor():
     """K = (w1 w2^2)^2 near zero, where lambda = 1/4 and m = 1: both estimates within three errors of five per cent."""
     with jax.enable_x64(True):
-        found = annealed_slope(
-            lambda w: (w[0] * w[1] ** 2) ** 2 + 3, jnp.zeros(2), nbeta=1e8, localization=1.0, key=jax.random.key(0)
+        found = ask(
+            annealed_slope,
+            lambda w: (w[0] * w[1] ** 2) ** 2 + 3,
+            jnp.zeros(2),
+            nbeta=1e8,
+            localization=1.0,
+            key=jax.random.key(0),
         )
     wanted = exact.normal_crossing((1, 2)).value
     for name, error in (("estimate", "mcse"), ("mean_estimate", "mean_estimate_error")):
@@ -233,8 +242,13 @@ def test_a_crossing_has_the_coefficient_of_its_worse_factor():
 @pytest.mark.slow
 def test_a_point_that_is_no_minimum_says_so():
     with jax.enable_x64(True):
-        found = annealed_slope(
-            lambda w: jnp.sum(w**2) / 2, jnp.full(2, 0.5), nbeta=1e4, localization=1.0, key=jax.random.key(0)
+        found = ask(
+            annealed_slope,
+            lambda w: jnp.sum(w**2) / 2,
+            jnp.full(2, 0.5),
+            nbeta=1e4,
+            localization=1.0,
+            key=jax.random.key(0),
         )
     assert any("the point is no minimum" in sentence for sentence in found.attrs["warnings"])
 
@@ -244,13 +258,15 @@ def test_a_point_that_is_no_minimum_says_so():
     [
         ({"nbeta": [0.0, 1.0]}, "nbeta: expected a finite number > 0, got 0.0"),
         ({"localization": 0.0}, "localization: expected a finite number > 0, got 0.0"),
+        ({"localization": None}, "localization: expected a number, the precision of the prior that SMC starts from"),
+        ({"sampler": HMC()}, "sampler: expected SMC(), got HMC("),
         ({"region": lambda w: w[0] > 9}, "region: expected more than 0.0001 of the prior to have a finite loss in it"),
     ],
 )
 def test_bad_questions(how, said):
-    arguments = {"nbeta": [1.0], "key": jax.random.key(0), "sampler": SMC(particles=5000)} | how
+    arguments = {"nbeta": [1.0], "localization": 1.0, "key": jax.random.key(0), "sampler": SMC(particles=5000)} | how
     with pytest.raises(InputError) as error:
-        free_energy(lambda w: jnp.sum(w**2), jnp.zeros(1), **arguments)
+        ask(free_energy, lambda w: jnp.sum(w**2), jnp.zeros(1), **arguments)
     assert said in str(error.value)
 
 
@@ -258,7 +274,7 @@ def test_a_slope_needs_two_temperatures(found):
     with pytest.raises(InputError, match="nbeta: expected at least two numbers above 1"):
         free_energy_slope(found[0])
     with pytest.raises(InputError, match="nbeta: expected a finite number of at least 10, got 9"):
-        annealed_slope(lambda w: w, jnp.zeros(()), nbeta=9.0, localization=1.0, key=jax.random.key(0))
+        ask(annealed_slope, lambda w: w, jnp.zeros(()), nbeta=9.0, localization=1.0, key=jax.random.key(0))
 
 
 def test_two_temperatures_leave_nothing_of_the_law():

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from diagnostics.questions import ask
 from scipy.integrate import quad
 
 from icllab.core.errors import InputError
@@ -68,10 +69,12 @@ def test_two_wells_have_the_weights_of_their_integrals():
     sampled = {}
     with jax.enable_x64(True):
         for name, side in (("left", -1.0), ("right", 1.0)):
-            sampled[name] = free_energy(
+            sampled[name] = ask(
+                free_energy,
                 Wells(jnp.asarray(side)),
                 jnp.zeros(()),
                 nbeta=n,
+                localization=1.0,
                 key=jax.random.key(int(side) + 1),
                 sampler=SMC(particles=300),
             )
@@ -109,11 +112,9 @@ def test_a_well_that_is_nearly_lost_inside_a_region_is_warned_of():
     x = np.linspace(-5, 0, 10_001)
     along = np.exp(-n * (x**4 / 4 - x**2 / 2 - 0.35 * x) - x**2 / 2) / np.sqrt(2 * np.pi)
     known = -np.log(np.trapezoid(along / (1 + n * (x + 1) ** 2) ** 2, x))
+    how = {"nbeta": [30, 100, n], "localization": 1.0, "key": jax.random.key(0)}
     with jax.enable_x64(True):
-        few, many = (
-            free_energy(loss, jnp.zeros(5), nbeta=[30, 100, n], key=jax.random.key(0), sampler=SMC(particles=count))
-            for count in (400, 4000)
-        )
+        few, many = (ask(free_energy, loss, jnp.zeros(5), sampler=SMC(particles=count), **how) for count in (400, 4000))
     assert any("a part of it may be lost" in sentence for sentence in few.attrs["warnings"])
     errors = [float(found["free_energy_error"][-1]) for found in (few, many)]
     assert errors[0] > 4 * float(few["weight_error"][-1])

@@ -1,7 +1,6 @@
 """Coefficients that are known, and runs that are known to be bad: each must say so, and a good one nothing."""
 
 import functools
-import inspect
 import itertools
 import math
 import sys
@@ -11,15 +10,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from diagnostics.questions import ask
+from refusals import unchecked
 
 from icllab.core.errors import EnvironmentFault, InputError
-from icllab.diagnostics import HMC, MALA, NUTS, SGLD, SMC, learning_coefficient
-from icllab.diagnostics.singular.temperature_estimates import ChainEstimator, estimates
+from icllab.diagnostics import (
+    HMC,
+    MALA,
+    NUTS,
+    SGLD,
+    SMC,
+    LocalPosterior,
+    along,
+    coefficient_at_temperature,
+    free_energy,
+    learning_coefficient,
+    posterior_draws,
+    susceptibility,
+)
+from icllab.diagnostics.singular import temperature_estimates
+from icllab.diagnostics.singular.coefficient_curves import with_growth
+from icllab.tasks import LinearRegression
 from icllab.theory import learning_coefficients as exact
 from icllab.theory import quadratic_posterior
 
-at_temperature = functools.partial(learning_coefficient, estimand="at_temperature")
+at_temperature = functools.partial(ask, coefficient_at_temperature)
 N = 1e6
+TASK = LinearRegression.from_scaling(dim=2, alpha=2.0, kappa=1.0, rho=0.1, key=jax.random.key(0))
 NBETA = N / np.log(N)
 
 
@@ -68,7 +85,8 @@ def estimated(name, away=0.0, **how):
     with jax.enable_x64(True):
         loss, at, _ = TOYS[name]()
         at = jax.tree.map(lambda a: a + away * jax.random.normal(jax.random.key(5), a.shape), at)
-        return at_temperature(loss, at, n=N, key=jax.random.key(1), **({"localization": 1.0} | how))
+        checks = ("step_size",) if isinstance(how.get("sampler"), SGLD) else ()
+        return at_temperature(loss, at, n=N, key=jax.random.key(1), checks=checks, **({"localization": 1.0} | how))
 
 
 @pytest.mark.parametrize(
@@ -201,26 +219,28 @@ def test_batches_and_all_of_the_data_say_the_same():
 @pytest.mark.slow
 def test_a_curve_over_temperatures():
     """Of a quadratic with curvatures 1 and 0.01 at localization 5: each value is theory's."""
-    h = np.array([1.0] * 4 + [1e-2] * 4)
+    h, nbeta = np.array([1.0] * 4 + [1e-2] * 4), (30.0, 300.0, 3000.0, 30000.0)
     with jax.enable_x64(True):
-        found = at_temperature(
-            lambda w: jnp.sum(jnp.asarray(h) * w**2) / 2,
-            jnp.zeros(8),
-            key=jax.random.key(0),
-            localization=5.0,
-            sensitivity=True,
+        found = along(
+            "nbeta",
+            {
+                beta: at_temperature(
+                    lambda w: jnp.sum(jnp.asarray(h) * w**2) / 2,
+                    jnp.zeros(8),
+                    key=jax.random.fold_in(jax.random.key(0), i),
+                    nbeta=beta,
+                    localization=5.0,
+                )
+                for i, beta in enumerate(nbeta)
+            },
         )
-    assert found["nbeta"].values.tolist() == [30, 300, 3000, 30000]
-    wanted = [quadratic_posterior.gaussian_coefficient(h, nbeta=b, localization=5.0) for b in found["nbeta"].values]
+    wanted = [quadratic_posterior.gaussian_coefficient(h, nbeta=beta, localization=5.0) for beta in nbeta]
     assert wanted[0] < 2.1
     assert wanted[-1] > 3.9
     assert (found["mcse"] < 0.03 * np.array(wanted)).all()
     np.testing.assert_array_less(np.abs(found["estimate"] - wanted), 4 * found["mcse"])
-    assert (found["growth_estimate"] > found["estimate"])[1:3].all()  # where directions come into sight
-    looser = [quadratic_posterior.gaussian_coefficient(h, nbeta=b, localization=1.25) for b in found["nbeta"].values]
-    gap = found["localization_estimate"].sel(localization_factor=0.25) - looser
-    assert (np.abs(gap) < 4 * found["localization_mcse"].sel(localization_factor=0.25)).all()
-    assert all("localization decides" in sentence for sentence in found.attrs["warnings"])
+    growth = with_growth(found)["growth_estimate"]
+    assert (growth > found["estimate"])[1:3].all()  # where directions come into sight
 
 
 @pytest.mark.slow
@@ -262,19 +282,14 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
             {"sampler": "hmc"},
             "sampler: expected 'auto', HMC(), MALA(), SGLD(), RMSpropSGLD(), SGNHT(), NUTS() or SMC(), got 'hmc'",
         ),
-        (
-            {"sampler": SMC(), "sensitivity": True},
-            "sensitivity: expected False with SMC, which has no chains, got True",
-        ),
-        ({"task": "regression"}, "task: expected a network and its task alone, got 'at or zero_shot beside"),
-        ({"positions": "last"}, "positions: expected a training run as the loss, got 'last'"),
-        ({"per_position": True}, "per_position: expected a training run as the loss, got True"),
+        ({"sampler": SMC(), "checks": ()}, "checks: expected None with SMC, got ()"),
+        ({"n": None}, "nbeta: expected a number, got None; or n, the number of samples"),
         (
             {"sampler": SGLD(control_variate=True)},
             "control_variate: expected more samples than a batch has, got '1 in batches of 256'",
         ),
         ({"nbeta": 0.0}, "nbeta: expected a finite number > 0, got 0.0"),
-        ({"nbeta": (1.0, 2.0)}, "nbeta: expected one number, or at least 4 that ascend"),
+        ({"nbeta": (1.0, 2.0)}, "nbeta: expected one number, got (1.0, 2.0); free_energy takes several"),
         (
             {"loss": lambda w: jnp.outer(w, w)},
             "loss: expected a scalar, or a vector of terms whose sum it is, got (2, 2)",
@@ -293,8 +308,8 @@ def test_a_tree_of_parameters_is_the_vector_of_them():
 )
 def test_bad_questions(how, said):
     arguments = {"loss": lambda w: jnp.sum(w**2), "at": jnp.ones(2), "n": 10.0, "key": jax.random.key(0)} | how
-    with pytest.raises(InputError) as error:
-        inspect.unwrap(learning_coefficient)(**arguments, estimand="at_temperature")
+    with unchecked(), pytest.raises(InputError) as error:
+        ask(coefficient_at_temperature, **arguments)
     assert said in str(error.value)
 
 
@@ -304,30 +319,41 @@ def test_without_blackjax(monkeypatch):
         estimated("crossing", sampler=NUTS(warm_up=10, draws=10))
 
 
-class Recorded(ChainEstimator):
-    """An estimator that samples nothing, and keeps the key of each temperature."""
-
-    def __call__(self, local, nbeta, key):
-        KEYS.append(jax.random.key_data(key).tolist())
+def test_the_choice_of_the_localization_adds_its_error_in_quadrature(monkeypatch):
+    def sampled(*arguments):
         names = {"estimate": 2.0, "mcse": 0.3, "localization_slope": 0.4, "localization_slope_error": 0.01}
         return xr.Dataset({name: ((), value) for name, value in names.items()}, attrs={"warnings": []})
 
+    monkeypatch.setattr(temperature_estimates, "_by_chains", sampled)
 
-KEYS = []
+    def error(localization):
+        posterior = LocalPosterior(lambda w: jnp.sum(w**2), jnp.zeros(2), nbeta=30.0, localization=localization)
+        return float(temperature_estimates.estimate_at_temperature(posterior, key=jax.random.key(3))["mcse"])
 
-
-def made_up(**arguments):
-    KEYS.clear()
-    estimate = Recorded(HMC(), "asked for", "vmap", "asked for", False)
-    return estimates(estimate, lambda w: jnp.sum(w**2), jnp.zeros(2), None, n=None, key=jax.random.key(3), **arguments)
-
-
-def test_each_temperature_has_a_key_of_its_own():
-    """The growth along a curve takes the errors of its temperatures for independent."""
-    curve = made_up(nbeta=(30.0, 300.0, 3000.0, 30000.0), localization=1.0)
-    assert len({tuple(key) for key in KEYS}) == curve.sizes["nbeta"] == 4
+    assert error(None) == pytest.approx(math.hypot(0.3, 0.4), rel=1e-12)
+    assert error(1.0) == 0.3
 
 
-def test_the_choice_of_the_localization_adds_its_error_in_quadrature():
-    assert float(made_up(nbeta=30.0, localization=None)["mcse"]) == pytest.approx(math.hypot(0.3, 0.4), rel=1e-12)
-    assert float(made_up(nbeta=30.0, localization=1.0)["mcse"]) == 0.3
+def test_the_spelling_of_before_is_answered_with_the_new_one():
+    """Each old call ends in one line that names the constructor, the function or the argument."""
+    with jax.enable_x64(True):
+        posterior = LocalPosterior(lambda w: jnp.sum(w**2), jnp.zeros(2), nbeta=30.0, localization=1.0)
+        draws = HMC(chains=4, warm_up=8, draws=8).sample(posterior, key=jax.random.key(0))
+    functions = {"tilted": {"a": jnp.sum}, "observables": {"b": jnp.sum}}
+    key = jax.random.key(0)
+    for call, said in (
+        (lambda: learning_coefficient(jnp.sum, jnp.zeros(2), n=9.0, key=key), "LocalPosterior.from_function("),
+        (lambda: learning_coefficient(loss=jnp.sum, at=jnp.zeros(2), n=9.0, key=key), "LocalPosterior.from_function("),
+        (lambda: posterior_draws(lambda prompt: prompt.y, TASK, key=key), "LocalPosterior.from_network("),
+        (lambda: free_energy(lambda prompt: prompt.y, at=TASK, key=key), "LocalPosterior.from_network("),
+        (lambda: HMC().sample(jnp.sum, jnp.zeros(2), nbeta=9.0, key=key), "LocalPosterior.from_function("),
+        (lambda: learning_coefficient(draws), "coefficient_of_draws("),
+        (lambda: susceptibility(draws, **functions), "susceptibility_of_draws("),
+        (lambda: learning_coefficient(posterior, estimand="at_temperature", key=key), "coefficient_at_temperature("),
+        (lambda: coefficient_at_temperature(posterior, nbeta=9.0, key=key), "an argument of LocalPosterior"),
+        (lambda: learning_coefficient(posterior, zero_shot=3, key=key), "context_coefficients(posterior, ZeroShot"),
+    ):
+        with pytest.raises(InputError) as error:
+            call()
+        assert said in str(error.value)
+        assert "\n" not in str(error.value)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 
 from icllab.diagnostics import HMC, LinearResponse, Quadrature, susceptibility
 from icllab.diagnostics.curvature.products import GaussNewton
@@ -81,7 +82,7 @@ def responses(localization, chains=True):
             route = LinearResponse(curvature=curvature)
         how = {"nbeta": localization / RESOLUTION, "localization": localization, "key": jax.random.key(0)}
         loss = Squares(data, jnp.asarray(y))
-        return susceptibility(loss, at, tilted=tilted, observables=observables, route=route, **how)
+        return ask(susceptibility, loss, at, tilted=tilted, observables=observables, route=route, **how)
 
 
 def test_chains_of_a_trained_network_agree_with_the_linear_response_where_weights_hardly_move():
@@ -127,7 +128,7 @@ def test_a_second_term_beside_a_first_is_no_warning_where_the_loss_is_quadratic(
     how = {"tilted": {"tilt": tilt}, "observables": {"tilt": tilt}, "localization": 1.0, "nbeta": 5.0}
     with jax.enable_x64(True):
         exact, linear = (
-            susceptibility(loss, jnp.zeros(2), route=route, key=jax.random.key(0), **how)
+            ask(susceptibility, loss, jnp.zeros(2), route=route, key=jax.random.key(0), **how)
             for route in (Quadrature(), LinearResponse())
         )
     assert abs(float(linear["second_order"][0, 0])) > 0.1 * abs(float(linear["first_order"][0, 0]))
@@ -153,7 +154,8 @@ def test_of_a_second_term_beside_a_first_the_share_that_is_there_is_that_of_the_
         how |= {"nbeta": gamma / resolution, "key": jax.random.key(0)}
         with jax.enable_x64(True):
             exact, linear = (
-                susceptibility(loss, jnp.zeros(2), route=route, **how) for route in (Quadrature(), LinearResponse())
+                ask(susceptibility, loss, jnp.zeros(2), route=route, **how)
+                for route in (Quadrature(), LinearResponse())
             )
         beyond = exact["susceptibility"] - linear["first_order"]
         return float(beyond[0, 0] / linear["second_order"][0, 0])
@@ -176,7 +178,7 @@ def test_of_a_mixed_pair_the_linear_response_leaves_out_all_there_is(cubic):
     how = {"tilted": tilted, "observables": observables, "nbeta": nbeta, "localization": gamma}
     with jax.enable_x64(True):
         exact, linear = (
-            susceptibility(loss, jnp.zeros(1), route=route, key=jax.random.key(0), **how)["susceptibility"].values
+            ask(susceptibility, loss, jnp.zeros(1), route=route, key=jax.random.key(0), **how)["susceptibility"].values
             for route in (Quadrature(), LinearResponse())
         )
     wanted = nbeta**2 * cubic / (nbeta + gamma) ** 3

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 
 from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, SGLD, LinearResponse, Quadrature, susceptibility
@@ -79,7 +80,7 @@ def of_bowl(route):
     with jax.enable_x64(True):
         named = {"tilted": {"bowl": bowl(TILTED, AWAY)}, "observables": {"first": first, "second": second}}
         how = {"nbeta": NBETA, "localization": GAMMA, "key": jax.random.key(0)}
-        return susceptibility(bowl(), jnp.zeros(3), route=route, **named, **how)
+        return ask(susceptibility, bowl(), jnp.zeros(3), route=route, **named, **how)
 
 
 def on_landscape(route, h=0.0, seed=0):
@@ -87,7 +88,7 @@ def on_landscape(route, h=0.0, seed=0):
         plain, tilt = Landscape(jnp.asarray(h)), Landscape(jnp.asarray(h + 1.0))
         named = {"tilted": {"outside": tilt}, "observables": {"loss": Landscape(jnp.asarray(0.0)), "z": attention}}
         how = {"nbeta": 20.0, "localization": 4.0, "key": jax.random.key(seed)}
-        return susceptibility(plain, jnp.asarray(PLACE), route=route, **named, **how)
+        return ask(susceptibility, plain, jnp.asarray(PLACE), route=route, **named, **how)
 
 
 exact = functools.cache(functools.partial(on_landscape, Quadrature(points=65, reach=12.0, scale=1.0)))
@@ -177,7 +178,8 @@ def test_linear_response_is_the_limit_of_low_temperatures():
         how |= {"nbeta": nbeta, "key": jax.random.key(0)}
         with jax.enable_x64(True):
             by_grid, by_solving = (
-                susceptibility(bent, jnp.zeros(2), route=route, **how) for route in (Quadrature(), LinearResponse())
+                ask(susceptibility, bent, jnp.zeros(2), route=route, **how)
+                for route in (Quadrature(), LinearResponse())
             )
         return float(by_solving["susceptibility"][0, 0] / by_grid["susceptibility"][0, 0] - 1)
 
@@ -210,10 +212,10 @@ def test_products_alone_give_what_the_matrix_gives():
         named = {"tilted": {"half": tilt}, "observables": {"first": lambda w: w[0] + w[21], "loss": loss}}
         how = {"nbeta": 200.0, "localization": 1.0, "key": jax.random.key(1), **named}
         written, by_products = (
-            susceptibility(loss, at, route=LinearResponse(curvature=made, dense=dense, probes=64), **how)
+            ask(susceptibility, loss, at, route=LinearResponse(curvature=made, dense=dense, probes=64), **how)
             for dense in (300, 0)
         )
-        by_hessian = susceptibility(loss, at, route=LinearResponse(), **how)
+        by_hessian = ask(susceptibility, loss, at, route=LinearResponse(), **how)
     assert by_products.attrs["warnings"] == []
     np.testing.assert_allclose(by_products["first_order"][0], written["first_order"][0], rtol=1e-4)
     error = by_products["susceptibility_error"].values[1, 0]
@@ -242,7 +244,7 @@ def test_contexts_in_weights_of_their_own_do_not_respond_to_each_other():
         tilt = lambda w: Blocks(shared)(w) + Blocks(shared, 1)(w)  # noqa: E731
         named = {"tilted": {"more of 1": tilt}, "observables": {"loss 0": Blocks(shared, 0)}}
         with jax.enable_x64(True):
-            return susceptibility(Blocks(shared), jnp.zeros(4 - shared), route=route, **named, **how)
+            return ask(susceptibility, Blocks(shared), jnp.zeros(4 - shared), route=route, **named, **how)
 
     apart, by_chains = cross(False, Quadrature(points=33)), cross(False, CHAINS)
     together = cross(True, Quadrature(points=129))
@@ -257,7 +259,7 @@ def test_contexts_in_weights_of_their_own_do_not_respond_to_each_other():
 def test_what_has_no_effect_is_refused():
     how = {"nbeta": NBETA, "localization": GAMMA, "key": jax.random.key(0), "route": Quadrature(points=9)}
     tilted, seen = {"tilt": bowl(TILTED, AWAY)}, {"first": first}
-    call = functools.partial(susceptibility, bowl(), jnp.zeros(3), **how)
+    call = functools.partial(ask, susceptibility, bowl(), jnp.zeros(3), **how)
     with pytest.raises(InputError, match=r"tilted: expected a loss that differs from the loss, got 'same'"):
         call(tilted={"same": bowl()}, observables=seen)
     with pytest.raises(InputError, match=r"observables: expected numbers that the parameters change, got 'one'"):
@@ -271,18 +273,20 @@ def test_what_has_no_effect_is_refused():
     with pytest.raises(InputError, match="at most 40000000 nodes"):
         call(tilted=tilted, observables=seen, route=Quadrature(points=401))
     with pytest.raises(InputError, match="eigenvalues above minus the resolution"):
-        susceptibility(bowl(-H), jnp.zeros(3), tilted=tilted, observables=seen, **how | {"route": LinearResponse()})
+        ask(
+            susceptibility, bowl(-H), jnp.zeros(3), tilted=tilted, observables=seen, **how | {"route": LinearResponse()}
+        )
 
 
 def test_a_coarse_grid_and_a_short_one_warn_and_so_does_a_slope():
     named = {"tilted": {"tilt": bowl(TILTED, AWAY)}, "observables": {"first": first}}
     how = {"nbeta": NBETA, "localization": GAMMA, "key": jax.random.key(0), **named}
-    call = functools.partial(susceptibility, bowl(), jnp.zeros(3))
+    call = functools.partial(ask, susceptibility, bowl(), jnp.zeros(3))
     assert "too coarse" in call(route=Quadrature(points=9), **how).attrs["warnings"][0]
     assert any(
         "ends too early" in said for said in call(route=Quadrature(points=33, reach=0.5), **how).attrs["warnings"]
     )
-    beside = susceptibility(bowl(), jnp.ones(3), route=LinearResponse(), **how)
+    beside = ask(susceptibility, bowl(), jnp.ones(3), route=LinearResponse(), **how)
     assert "no minimum" in beside.attrs["warnings"][0]
 
 
@@ -296,7 +300,7 @@ def test_the_stated_error_of_chains_is_their_scatter():
     how = {"nbeta": NBETA, "localization": GAMMA, "route": HMC(chains=8, warm_up=100, draws=200)}
     with jax.enable_x64(True):
         named = {"tilted": {"bowl": bowl(TILTED, AWAY)}, "observables": {"first": first, "root": root}}
-        runs = [susceptibility(bowl(), jnp.zeros(3), key=jax.random.key(i), **named, **how) for i in range(24)]
+        runs = [ask(susceptibility, bowl(), jnp.zeros(3), key=jax.random.key(i), **named, **how) for i in range(24)]
     values, errors = (
         np.array([run[name].values[:, 0] for run in runs]) for name in ("susceptibility", "susceptibility_error")
     )

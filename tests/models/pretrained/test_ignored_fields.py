@@ -66,12 +66,16 @@ def test_results_name_ignored_fields(model):
         diagnostics.per_length(by_name, TASK, key=KEY, prompts=4),
         diagnostics.logit_lens(model, TASK, key=KEY, prompts=4),
         diagnostics.identify(uniform, {"model": model}, TASK, key=KEY, prompts=diagnostics.PromptSplit(12, fitting=10)),
-        diagnostics.learning_coefficient(model, TASK, key=KEY, data=8, weights=norm, sampler=sampler),
+        diagnostics.coefficient_at_temperature(
+            diagnostics.LocalPosterior.from_network(model, TASK, key=KEY, data=8, weights=norm),
+            sampler=sampler,
+            key=KEY,
+        ),
     ):
         assert result.attrs["ignored"] == NAMES["ignored"]
 
 
-PARAMETERS, RESULTS = ("model", "predictors", "predictor_or_run", "loss"), ("xr.Dataset", "ContextMap")
+PARAMETERS, RESULTS = ("model", "predictors", "predictor_or_run", "loss", "posterior"), ("xr.Dataset", "ContextMap")
 PLACES = ("@names_ignored", "ignored_fields(", "PredictorAxes.from_predictors(", "= per_length(")
 
 

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from icllab.diagnostics import SMC, ZeroShot, learning_coefficient
+from icllab.diagnostics import SMC, LocalPosterior, ZeroShot, context_coefficients
 
 STATISTIC = "icllab.diagnostics.singular.few_and_zero_shot.context_coefficients"
 CLAIMS = ()
@@ -44,12 +44,9 @@ def verdicts(strength, *, replicates, key):
     """One verdict for each key of the populations."""
     power, found = Power(jnp.asarray(0.5 / (strength + 0.5))), []
     for i in range(replicates):
-        coefficients = learning_coefficient(
-            Squared(power),
-            jnp.zeros(2),
-            zero_shot=ZeroShot(squared, power, (1,)),
-            nbeta=1e4,
-            localization=1.0,
+        coefficients = context_coefficients(
+            LocalPosterior.from_function(Squared(power), jnp.zeros(2), nbeta=1e4, localization=1.0),
+            ZeroShot(squared, power, (1,)),
             key=jax.random.fold_in(key, i),
             sampler=SMC(particles=50, repeats=8),
         )

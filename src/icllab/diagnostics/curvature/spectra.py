@@ -21,9 +21,9 @@ from icllab.core.progress import in_stretches, shows, stage
 from icllab.core.protocols import is_task
 from icllab.diagnostics.curvature.krylov import TraceEstimate, extreme_eigenvalues, spectral_measure
 from icllab.diagnostics.curvature.products import Curvature, EmpiricalFisher, GaussNewton, Hessian
+from icllab.diagnostics.sampling.restricted import held, restricted_loss
+from icllab.diagnostics.sampling.run_losses import network_loss
 from icllab.diagnostics.sampling.sampled_losses import require_loss, sample_count, shape_of, vector_loss
-from icllab.diagnostics.singular.restricted import held, restricted_loss
-from icllab.diagnostics.singular.run_losses import network_loss
 from icllab.models.pretrained.ignored_fields import names_ignored
 
 DENSE = 1500  # largest number of parameters for a dense matrix

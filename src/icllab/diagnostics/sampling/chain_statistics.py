@@ -1,4 +1,4 @@
-r"""What chains say of a learning coefficient: the estimate with its error, and all that tells whether to believe it."""
+r"""Statistics of chains: the estimate of a learning coefficient, its error, and measures of convergence."""
 
 import math
 from typing import Any
@@ -15,9 +15,9 @@ DIFFERENCES = ("start_gap", "drift", "localization_slope")
 def statistics(
     chains: Chains, baseline: np.ndarray, nbeta: float, far: np.ndarray, localization: float = 0.0
 ) -> dict[str, Any]:
-    """The variables of a dataset, without the ones that need other runs.
+    """Compute the variables of a dataset that need no other runs.
 
-    ``baseline`` has the terms of the loss at the point, ``far`` says which chains start away from it.
+    ``baseline`` has the terms of the loss at the point; ``far`` is true for chains that start away from it.
     """
     terms, distance = np.asarray(chains.terms, np.float64), np.asarray(chains.distance, np.float64)
     above = nbeta * terms.sum(2)
@@ -85,7 +85,7 @@ def localization_slope(above: np.ndarray, potential: np.ndarray) -> tuple[float,
 
 
 def _of_terms(above: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
-    """Of the terms of the loss, [chain, draw, term]: what each adds to the estimate, and how they vary together."""
+    """Estimates of the terms of the loss, [chain, draw, term], and their covariance."""
     count = above.shape[2]
     rows = [convergence.mean_and_mcse(above[:, :, i]) if len(above) else (math.nan, math.nan) for i in range(count)]
     deviations = above - above.mean((0, 1)) if len(above) else above
@@ -103,7 +103,7 @@ def _of_terms(above: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
 
 
 def difference(draws: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
-    """Of two means, NaN where one is of nothing."""
+    """The difference of two means and its error; NaN if one is empty."""
     if not len(draws) or not len(reference):
         return math.nan, math.nan
     (a, of_a), (b, of_b) = convergence.mean_and_mcse(draws), convergence.mean_and_mcse(reference)

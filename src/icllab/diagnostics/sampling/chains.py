@@ -100,7 +100,7 @@ class Recorded(NamedTuple):
 
 
 def kept(w: Starts, parameters: Kept) -> Any:
-    """What is kept of the parameters of all chains."""
+    """The parameters of all chains, or functions of them, as a run keeps them for each draw."""
     return (w if parameters else None) if isinstance(parameters, bool) else jax.vmap(parameters)(w)
 
 
@@ -141,27 +141,25 @@ def run_chains(
     posterior: Posterior,
     starts: Starts,
     *,
-    move: Move,
-    acceptance: float | None,
+    sampler: Any,
     step_size: Float[Array, ""],
-    warm_up: int,
-    room: int,
-    draws: int,
+    steps: tuple[int, int],
     mode: str,
     key: PRNGKeyArray,
     parameters: Kept = False,
-    thinning: int = 1,
 ) -> Chains:
-    """Run chains of one kind of move from their starts, as :meth:`ChainSampler.draw` does.
+    """Run chains of a sampler's move from their starts, as :meth:`ChainSampler.draw` does.
 
     The step size is in the units of the move: in leapfrog steps the unit of time is that of unit masses, so that a step
-    of size s is one of Langevin dynamics with :math:`\\epsilon = s^2`. An ``acceptance`` of None keeps it.
-    The program has ``room`` for that many draws.
+    of size s is one of Langevin dynamics with :math:`\\epsilon = s^2`. ``steps`` are the moves of the warm-up and the
+    draws, at most those of the sampler, for which the program has room.
 
     Raises:
         InputError: The loss has no lower bound.
     """
-    loop = _Loop(posterior, key, step_size, jnp.asarray(warm_up), move, acceptance, room, mode, thinning, parameters)
+    (warm_up, draws), room, thinning, acceptance = steps, sampler.steps[1], sampler.thinning, sampler.acceptance
+    options = {"acceptance": acceptance, "room": room, "mode": mode, "thinning": thinning, "parameters": parameters}
+    loop = _Loop(posterior, key, step_size, jnp.asarray(warm_up), sampler.move, **options)
 
     def advance(carry: Any, first: int, end: int) -> Any:
         return _turns(loop, carry, jnp.asarray(first), jnp.asarray(end))
@@ -233,7 +231,7 @@ def noise_and_chances(states: ChainState, key: PRNGKeyArray) -> tuple[Array, Arr
 
 
 def chain_groups(chains: int) -> int:
-    """Into how many groups of one size so many chains are shared out: at most the cores of this process."""
+    """Largest divisor of the number of chains that is at most the number of cores."""
     if jax.default_backend() != "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-r"""What several Markov chains of one quantity say of themselves: have they mixed, and how much do they know?
+r"""Convergence of several Markov chains of one quantity: scale reduction, effective draws and Monte Carlo error.
 
 Draws are [chain, draw], at least eight of each chain, which is split in two, so that one that drifts disagrees with
 itself.
@@ -39,7 +39,7 @@ def rhat(draws: Draws) -> float:
 
 
 def effective_draws(draws: Draws) -> float:
-    r"""How many independent draws would know the mean as well.
+    r"""Number of independent draws whose mean has the same error.
 
     .. math:: N_{\mathrm{eff}} = \frac{N}{1 + 2\sum_{t\ge1}\hat\rho_t}
 

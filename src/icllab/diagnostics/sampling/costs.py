@@ -53,7 +53,7 @@ def _jaxprs(value: Any) -> list[Any]:
 
 
 def chosen_mode(seconds: float) -> tuple[str, str]:
-    """``"vmap"`` or ``"map"``, and why: a gradient takes nominally so many ``seconds``."""
+    """``"vmap"`` or ``"map"``, by the nominal ``seconds`` of a gradient, and the reason."""
     cost = f"a gradient takes nominally {1e3 * seconds:.2g} ms"
     if seconds < OVERHEAD:
         return "vmap", f"{cost}, below {1e3 * OVERHEAD:g}"

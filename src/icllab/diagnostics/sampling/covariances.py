@@ -12,7 +12,7 @@ import xarray as xr
 from icllab.core.errors import expected, kind_of
 from icllab.core.result_warnings import warns
 from icllab.diagnostics.sampling import convergence
-from icllab.diagnostics.sampling.draws import Draws
+from icllab.diagnostics.sampling.samplers import Draws
 
 
 @warns("weight covariance")

@@ -129,11 +129,15 @@ class LocalLoss:
     @property
     def tree_loss(self) -> Any:
         """The loss of all the data, as a function of the tree of parameters."""
-        return self.loss.loss if self.loss.data is None else eqx.Partial(_of_data, self.loss.loss, self.loss.data)
+        return self.loss.loss if self.loss.data is None else eqx.Partial(loss_of_data, self.loss.loss, self.loss.data)
 
     def tree(self, w: Vector) -> Any:
         """The tree of parameters at a vector."""
         return self.loss.parameters(w)
+
+    def part(self, w: Vector) -> Any:
+        """The tree of the weights that move, at a vector."""
+        return eqx.combine(self.loss.unravel(w), self.loss.static)
 
     def posterior(self, nbeta: float, gamma: float, *, curved: bool = False) -> Posterior:
         """The target of a sampler; ``curved``: the posterior whose curvature is computed."""
@@ -167,7 +171,7 @@ class LocalLoss:
         return jnp.asarray(centre[None] + offsets, self.centre.dtype)
 
     def _is_finite(self, w: np.ndarray) -> bool:
-        """Whether the loss of all the data and its gradient are finite."""
+        """True if the loss of all the data and its gradient are finite."""
         values = at_point(self.loss, jnp.asarray(w, self.centre.dtype), batch=self.block)
         return bool(jnp.isfinite(values.terms).all() & jnp.isfinite(values.slope).all())
 
@@ -214,5 +218,6 @@ def largest_curvature(posterior: Posterior, where: Vector, key: PRNGKeyArray) ->
     return steepest(posterior, where=where, key=key)
 
 
-def _of_data(loss: Any, data: Any, w: Any) -> Any:
+def loss_of_data(loss: Any, data: Any, w: Any) -> Any:
+    """The loss of all the data; the parameters are the last argument, for a partial function."""
     return loss(w, data)

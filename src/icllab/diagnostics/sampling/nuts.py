@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -58,10 +59,7 @@ class NUTS(ChainSampler):
         Raises:
             EnvironmentFault: blackjax is not installed.
         """
-        try:
-            blackjax: Any = import_module("blackjax")
-        except ImportError:
-            raise EnvironmentFault(f"nuts: expected blackjax, got none; {install_command('singular')}") from None
+        blackjax = _blackjax()
         moves = (draws or self.steps[1]) * self.thinning
         first_step = jnp.asarray(math.sqrt(step_size), starts.dtype)
         progress.stage(self.name, len(starts) * moves, "draws")
@@ -74,17 +72,14 @@ class NUTS(ChainSampler):
             window = blackjax.window_adaptation(blackjax.nuts, density, initial_step_size=first_step)
             return window.run(key, start, num_steps=warm_up)[0]
 
-        def row(state: Any, acceptance: Array, baseline: Array) -> tuple[Any, ...]:
-            w = state.position
-            values = jax.tree.map(lambda leaf: leaf[0], kept(w[None], parameters))
-            return jnp.atleast_1d(target.loss(w)) - baseline, jnp.sum((w - target.at) ** 2), acceptance, values
+        row = partial(_row, target, parameters)
 
         @jax.jit
         def turns(adaptation: Any, keys: Any, baseline: Array, carry: Any, first: Array, end: Array) -> Any:
             kernel = blackjax.nuts(density, **adaptation)
 
             def draw(number: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-                state, info = kernel.step(jax.random.clone(keys)[number], carry[0])  # each turn has a key of its own
+                state, info = kernel.step(jax.random.clone(keys)[number], carry[0])  # one key a turn
                 new = row(state, info.acceptance_rate, baseline)
                 return state, jax.tree.map(lambda rows, value: rows.at[number].set(value), carry[1], new)
 
@@ -112,3 +107,18 @@ class NUTS(ChainSampler):
             chains = [run(i, start, keys[i], baseline) for i, start in enumerate(starts)]
         size, last, terms, distance, acceptance, w = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
         return Chains(terms, distance, jnp.mean(acceptance, axis=1), jnp.mean(size**2), last, w)
+
+
+def _row(target: Any, parameters: Kept, state: Any, acceptance: Array, baseline: Array) -> tuple[Any, ...]:
+    """Terms above the baseline, squared distance, acceptance and kept values of a draw."""
+    w = state.position
+    values = jax.tree.map(lambda leaf: leaf[0], kept(w[None], parameters))
+    return jnp.atleast_1d(target.loss(w)) - baseline, jnp.sum((w - target.at) ** 2), acceptance, values
+
+
+def _blackjax() -> Any:
+    """Import blackjax, or raise with the command that installs it."""
+    try:
+        return import_module("blackjax")
+    except ImportError:
+        raise EnvironmentFault(f"nuts: expected blackjax, got none; {install_command('singular')}") from None

@@ -74,7 +74,7 @@ class Posterior(eqx.Module):
 
 
 class ChainState(NamedTuple):
-    """Where a chain is, the loss there, the gradient of the potential, and the terms of the loss if they are kept."""
+    """Parameters of a chain, the loss there, the gradient of the potential, and perhaps the terms of the loss."""
 
     w: Vector
     loss: Float[Array, ""]

@@ -59,7 +59,7 @@ class Prior(eqx.Module):
         (centre, std, lower, upper), at = fields.values(), np.asarray(point)
         hint = "Prior(std=1.0), or Prior(lower=-1.0, upper=1.0)"
         if not (np.isfinite(centre).all() and (std > 0).all() and (np.isfinite([std, lower, upper]).any())):
-            raise expected("prior", "a finite centre, a positive std, and one that is finite or a box", self, hint)
+            raise expected("prior", "a finite centre, a positive std, and a finite std or a box", self, hint)
         if not ((lower <= at) & (at <= upper) & (lower < upper) & (np.isinf(lower) == np.isinf(upper))).all():
             raise expected("prior", "lower below upper, and the point between them", self, hint)
         return Prior(**{name: jnp.asarray(value, point.dtype) for name, value in fields.items()})

@@ -1,4 +1,4 @@
-r"""What is sampled: a loss as a function of one vector, alone or as the mean over samples of data.
+r"""Losses as functions of one vector, alone or as the mean over samples of data.
 
 A loss may have terms, a vector whose sum it is. The loss of batches is compared with that of the same batch at
 :math:`w^*`: the term of every sample there is found once, so that the comparison costs a step nothing.
@@ -44,7 +44,7 @@ class HeldLoss(eqx.Module):
 
 
 class VectorLoss(eqx.Module):
-    """A loss as a function of one vector: what of the parameters is not floating-point stays as it is."""
+    """A loss of one flat vector of the floating-point parameters; other leaves are fixed."""
 
     loss: Any  # of the parameters, and of samples if there are data
     static: Any  # of the parameters, what is no floating-point array
@@ -118,7 +118,7 @@ def rows_of(data: Any, rows: Any) -> Any:
 
 
 def sample_count(data: Any) -> int:
-    """How many samples there are.
+    """Number of samples.
 
     Raises:
         InputError: There are none, or the arrays do not agree.
@@ -173,7 +173,7 @@ class Batches(eqx.Module):
 
 
 class AtPoint(eqx.Module):
-    r"""What is known of all the data at :math:`w^*` before anything is drawn."""
+    r"""Terms of all samples and the gradient of the loss at :math:`w^*`."""
 
     terms: Float[Array, "sample term"]  # a loss without data is one sample
     slope: Float[Array, " parameter"]  # of the loss
@@ -251,7 +251,7 @@ def shape_of(name: str, requirement: str, function: Any, *arguments: Any, hint: 
 
 
 def require_mean(loss: VectorLoss, w: Vector) -> None:
-    """Refuse what is no scalar or vector, and of samples no mean over them.
+    """Raise unless the loss is a scalar or vector, and with data the mean over samples.
 
     Raises:
         InputError: The loss has another shape, another one of several samples than of one, or another value than the

@@ -1,7 +1,7 @@
-"""What is wrong with an estimate by sampling, as sentences."""
+"""Warnings of estimates by sampling, as sentences."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -11,9 +11,6 @@ from scipy.stats import t as student
 
 from icllab.core.statistics import mean_and_error
 from icllab.diagnostics.sampling.local_loss import DECIDES, MOST_PULL
-
-if TYPE_CHECKING:
-    from icllab.diagnostics.sampling.smc import SMC
 
 ERRORS = 3.0  # standard errors beyond which two numbers differ, of many repeats; of few as many more as is as rare
 REFUSED = 0.3  # acceptance below which moves are said to be refused
@@ -26,7 +23,7 @@ RARELY = 1e-3  # how often populations of independent particles would differ as 
 
 
 def too_narrow(share: float) -> str:
-    """That the localization holds even what the loss holds most."""
+    """Warning that the localization is a large part of the largest curvature."""
     return f"{LOCALIZED}: it is {share:.2g} of the curvature where that is largest: give a smaller one"
 
 
@@ -37,12 +34,12 @@ def pulled(estimate: float, slope: float, error: float) -> list[str]:
 
 
 def no_minimum(lower: float) -> str:
-    """That a loss below that of the point was drawn."""
+    """Warning that a draw has a lower loss than the point."""
     return f"the point is no minimum: a loss lower by {lower:.2g}/nbeta was drawn"
 
 
 def rounded(rounding: float) -> str:
-    """That the loss is rounded by more than what is measured from it can resolve."""
+    """Warning that rounding of the loss exceeds the resolution of the estimate."""
     return (
         f"the loss is so large beside its changes that its type rounds it by {rounding:.2g}/nbeta, more than this can "
         "resolve: leave constants out of it, or take float64"
@@ -50,7 +47,7 @@ def rounded(rounding: float) -> str:
 
 
 def resolved(error: float) -> float:
-    """Rounding of nbeta times the loss that an estimate with this standard error, if it has one, would not show.
+    """Largest rounding of nbeta times the loss that does not matter beside this standard error.
 
     It moves the loss at the point, from which all is measured. Near 1 it decides which moves are taken, and the error.
     """
@@ -58,12 +55,12 @@ def resolved(error: float) -> float:
 
 
 def errors_of_few(repeats: int) -> float:
-    """What Student's distribution of a mean over repeats exceeds as rarely as a normal one three errors."""
+    """Quantile of Student's distribution with the tail probability of a normal one at three errors."""
     return float(student.isf(normal.sf(ERRORS), repeats - 1))
 
 
 def point_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with the point of the estimate of ``learning_coefficient``, as chains see it, in sentences."""
+    """Warnings about the point of an estimate by chains."""
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate, mcse = value["estimate"], value["mcse"]
     by_chain, errors = dataset["chain_estimate"].values, dataset["chain_mcse"].values
@@ -84,14 +81,14 @@ def point_warnings(dataset: xr.Dataset) -> list[str]:
 
 
 def mixing_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with the chains of one estimate, or with its localization, in sentences."""
+    """Warnings about the chains of an estimate and about its localization."""
     value = {str(name): float(v) for name, v in dataset.data_vars.items() if not v.dims}
     estimate = value["estimate"]
     gap, gap_error = value["start_gap"], value["start_gap_error"]
     drift, half_gap = value["drift"], value.get("halved_gap", 0.0)
     infinite = int(np.isnan(dataset["chain_estimate"].values).sum())
     beyond = max(ERRORS * value.get("halved_gap_error", math.inf), 0.03 * abs(estimate))
-    noise, pull_gap = value.get("noise_bias", 0.0), value.get("localization_gap", 0.0)
+    noise = value.get("noise_bias", 0.0)
     share, level = value.get("localization_share", 0.0), dataset.attrs.get("noise_level", 1.0)
     faults = {
         f"{infinite} chains ran to infinity and are left out: take a smaller step": infinite > 0,
@@ -102,8 +99,6 @@ def mixing_warnings(dataset: xr.Dataset) -> list[str]:
         f"the loss still drifts, by {drift:+.2g} from the first third to the last": abs(drift)
         > max(ERRORS * value["drift_error"], 0.02 * abs(estimate)),
         f"the step is too large: at half of it the estimate changes by {half_gap:+.2g}": abs(half_gap) > beyond,
-        f"{LOCALIZED}: from a quarter of it to four times the estimate falls by {pull_gap:.2g}": abs(pull_gap)
-        > max(ERRORS * value.get("localization_gap_error", math.inf), 0.2 * abs(estimate)),
         too_narrow(share): share > MOST_PULL,
         f"the noise level is {level:.3g}: draws are of the potential over its square, not of the posterior": level != 1,
         f"the noise of the batches may add {noise:.2g} to the estimate: take larger ones, a smaller step or "
@@ -113,21 +108,25 @@ def mixing_warnings(dataset: xr.Dataset) -> list[str]:
 
 
 def chain_warnings(dataset: xr.Dataset) -> list[str]:
-    """What is wrong with the estimate of ``learning_coefficient`` at one point and one temperature, in sentences."""
+    """Warnings about an estimate by chains at one point and one temperature."""
     return [*point_warnings(dataset), *mixing_warnings(dataset)]
 
 
-def annealing_warnings(dataset: xr.Dataset, sampler: "SMC") -> list[str]:
-    """What is wrong with the result of ``free_energy``, in sentences."""
+def annealing_warnings(dataset: xr.Dataset, forgotten: float) -> list[str]:
+    """Warnings about the result of ``free_energy``.
+
+    ``forgotten`` is the correlation of losses with those before the moves, below which moves are enough.
+    """
     gap, gap_error = (float(dataset[name].isel(nbeta=-1)) for name in ("route_gap", "route_gap_error"))
     rungs = dataset.isel(rung=slice(1, None))
     count = rungs.sizes["rung"]
-    stuck = int((rungs["correlation"] > sampler.forgotten).sum())
+    stuck = int((rungs["correlation"] > forgotten).sum())
     worst = float(rungs["correlation"].max())
     rejections = int((rungs["acceptance"] < REFUSED).sum())
+    repeats = dataset.sizes["repeat"]
     spread = mean_and_error(dataset["repeat_free_energy"].transpose("nbeta", "repeat").values)[1]
     ratio = float((spread / dataset["weight_error"].values).max())
-    bound = math.sqrt(MEMORY * chi_squared.isf(RARELY, sampler.repeats - 1) / (sampler.repeats - 1))
+    bound = math.sqrt(MEMORY * chi_squared.isf(RARELY, repeats - 1) / (repeats - 1))
     ancestors = int(dataset["ancestors"].min())
     rounding = float(dataset["rounding"][-1]) if "rounding" in dataset else 0.0
     faults = {
@@ -136,7 +135,7 @@ def annealing_warnings(dataset: xr.Dataset, sampler: "SMC") -> list[str]:
         f"{worst:.2f}: allow more or longer ones": stuck > max(1, 0.05 * count),
         f"at {rejections} of {count} temperatures most of the moves are refused": rejections > max(1, 0.05 * count),
         f"the two routes differ by {gap:+.2g}: take more particles": abs(gap)
-        > max(errors_of_few(sampler.repeats) * gap_error, 0.02),
+        > max(errors_of_few(repeats) * gap_error, 0.02),
         f"populations differ {ratio:.2g} times as much as their weights explain: a part of it may be lost": ratio
         > bound,
         f"all of a population descends from {ancestors} particles: take more": ancestors < 5,

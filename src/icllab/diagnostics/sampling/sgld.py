@@ -104,7 +104,7 @@ class SGLD(ChainSampler):
         return _step
 
     def memory(self, w: Vector, size: Array, key: PRNGKeyArray) -> Any:
-        """What a chain carries beside its parameters, at its start."""
+        """The state of a chain beside its parameters, at its start."""
         return ()
 
     def advance(
@@ -115,17 +115,29 @@ class SGLD(ChainSampler):
         return posterior.reflected(w - size / 2 * slope + jnp.sqrt(size) * noise)[0], memory
 
     def could_be_tested(self, posterior: Posterior) -> bool:
-        """Whether the steps are those of Langevin dynamics, which a Metropolis test could take."""
+        """True for steps of Langevin dynamics, to which a Metropolis test applies."""
         return self.memoryless and self.noise_level == 1 and posterior.prior is None
 
-    def draw(self, target: Any, starts: Starts, *, step_size: float, **options: Any) -> Chains:
+    def draw(
+        self,
+        target: Any,
+        starts: Starts,
+        *,
+        step_size: float,
+        warm_up: int,
+        mode: str,
+        key: PRNGKeyArray,
+        parameters: Kept = False,
+        draws: int | None = None,
+    ) -> Chains:
         """Run the chains from their starts, on batches if the target has them; see :meth:`ChainSampler.draw`."""
+        options: Any = {"mode": mode, "key": key, "parameters": parameters}
         if not isinstance(target, Batches) and self.could_be_tested(target):
-            return super().draw(target, starts, step_size=step_size, **options)
+            return super().draw(target, starts, step_size=step_size, warm_up=warm_up, draws=draws, **options)
+        steps = (warm_up, draws or self.steps[1])
+        progress.stage(self.name, warm_up + steps[1] * self.thinning, "moves")
         size = jnp.asarray(step_size, starts.dtype)
-        draws = options.get("draws") or self.steps[1]
-        progress.stage(self.name, options["warm_up"] + draws * self.thinning, "moves")
-        return sample_batches(target, starts, sampler=self, step_size=size, **options)
+        return sample_batches(target, starts, sampler=self, step_size=size, steps=steps, **options)
 
 
 def _step(
@@ -141,11 +153,10 @@ def sample_batches(
     *,
     sampler: SGLD,
     step_size: Float[Array, ""],
-    warm_up: int,
+    steps: tuple[int, int],
     mode: str,
     key: PRNGKeyArray,
     parameters: Kept = False,
-    draws: int | None = None,
 ) -> Chains:
     r"""Run dynamics without a test, every chain on its own, on batches if the target has them.
 
@@ -156,6 +167,7 @@ def sample_batches(
     Chains one after the other (``mode="map"``) are shared out among the cores of this process: each has a key of its
     own, so that it is the same chain in any company.
     """
+    warm_up, draws = steps
     keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(len(starts)))
     groups = chain_groups(len(starts)) if mode == "map" else 1
     size, posterior = len(starts) // groups, target.posterior if isinstance(target, Batches) else target
@@ -171,7 +183,6 @@ def sample_batches(
         return np.concatenate([np.asarray(carry[3], np.float64).sum(1) for carry in carries])
 
     known = np.asarray(target.baseline, np.float64)
-    draws = draws or sampler.steps[1]
     level = float(known.mean(0).sum() if isinstance(target, Batches) else known)
     begin = [_begin(loop, jnp.array(starts[part])) for loop, part in zip(loops, parts, strict=True)]
     carries = progress.in_stretches(

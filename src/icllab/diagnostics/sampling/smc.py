@@ -14,8 +14,9 @@ from icllab.core import progress
 from icllab.core.domains import POSITIVE, PROPER_FRACTION
 from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.diagnostics.sampling.chains import require_bounded
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior, of_posterior
 from icllab.diagnostics.sampling.posteriors import ChainState, Posterior, hamiltonian
-from icllab.diagnostics.sampling.sampled_losses import require_loss, shape_of, vector_loss
+from icllab.diagnostics.sampling.sampled_losses import require_mean, shape_of, vector_loss
 from icllab.diagnostics.sampling.samplers import Sampler
 
 ACCEPTANCE = 0.8  # what step sizes are adapted to
@@ -152,37 +153,37 @@ class SMC(Sampler):
         PROPER_FRACTION.require("forgotten", self.forgotten)
 
     @progress.shows("sampling")
+    @of_posterior(position=1)
     def sample(
         self,
-        loss: Callable[[Any], Any],
-        at: Any,
+        posterior: LocalPosterior,
         *,
-        nbeta: Any,
-        key: PRNGKeyArray | None,
-        localization: float = 1.0,
+        key: PRNGKeyArray,
         region: Callable[[Any], Any] | None = None,
         observe: Callable[[Any], Any] | None = None,
         progress: bool | None = None,
     ) -> Populations:
-        """Anneal populations through the temperatures ``nbeta``, around a point and inside a region.
+        """Anneal populations through the temperatures of a posterior, around its point and inside a region.
 
-        The arguments are those of :func:`~icllab.diagnostics.singular.free_energies.free_energy`, a function of the
-        result.
+        The other arguments are those of :func:`~icllab.diagnostics.singular.free_energies.free_energy`, which is a
+        function of the result.
         """
         require_key(key)
-        assert key is not None
-        if nbeta is None:
-            raise expected("nbeta", "finite numbers above 0", None)
+        nbeta = posterior.temperature if posterior.nbeta is None else posterior.nbeta
         stops = np.unique(POSITIVE.read("nbeta", nbeta))
         if not stops.size:
             raise expected("nbeta", "finite numbers above 0, at least one", nbeta)
-        POSITIVE.require("localization", localization)
+        if posterior.localization is None:
+            raise expected("localization", "a number, the precision of the prior that SMC starts from", None)
+        if posterior.prior is not None:
+            raise expected("prior", "None with SMC, whose prior is the localization", posterior.prior, "leave it out")
+        (part, at, _), loss = posterior.part, posterior.whole_loss
+        require_mean(*vector_loss(part, at, posterior.data))
         flat, centre = vector_loss(loss, at, None)
-        require_loss(flat, centre)
-        scale = jnp.full_like(centre, localization**-0.5)
+        scale = jnp.full_like(centre, posterior.localization**-0.5)
         target = Whitened(loss, region, centre, scale, flat.unravel, flat.static)
         populations = self.path(target, stops=stops, key=key, observe=observe)
-        return replace(populations, localization=float(localization))
+        return replace(populations, localization=float(posterior.localization))
 
     def path(
         self, loss: Whitened, *, stops: np.ndarray, key: PRNGKeyArray, observe: Callable[[Any], Any] | None = None

@@ -1,39 +1,31 @@
-r"""Estimates at several temperatures, steps or members as one dataset, and how the free energy grows along a curve."""
+r"""Estimates at several steps or temperatures as one dataset, and how the free energy grows along a curve."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from scipy.special import lambertw
 
-from icllab.core.domains import POSITIVE
-from icllab.core.errors import expected
-
-FEWEST = 4  # temperatures of a curve
-ENDLESS = (30.0, 300.0, 3000.0, 30000.0)  # temperatures where data have no end
+from icllab.core.errors import expected, kind_of
 
 
-def inverse_temperatures(n: float | None, nbeta: Any) -> tuple[list[float], bool]:
-    r"""The values of :math:`n\beta` that are asked for, and whether they are a curve.
+def along(name: str, estimates: Mapping[Any, xr.Dataset]) -> xr.Dataset:
+    """Join estimates along a new dimension, such as the steps of a run or several temperatures.
+
+    Attributes that differ become variables, and each warning names its estimate.
+
+    Args:
+        name: Name of the dimension.
+        estimates: Coordinate -> estimate.
 
     Raises:
-        InputError: One is not positive and finite, or several are fewer than four or not ascending.
+        InputError: There are no estimates by coordinate.
     """
-    if nbeta is None:
-        return ([n / math.log(n)], False) if n is not None else (list(ENDLESS), True)
-    values = np.atleast_1d(POSITIVE.read("nbeta", nbeta)).ravel().tolist()
-    if np.ndim(nbeta) == 0:
-        return values, False
-    if len(values) < FEWEST or np.ndim(nbeta) != 1 or min(np.diff(values)) <= 0:
-        raise expected("nbeta", f"one number, or at least {FEWEST} that ascend", values)
-    return values, True
-
-
-def stacked(rows: list[xr.Dataset], name: str, values: Iterable[Any]) -> xr.Dataset:
-    """Datasets along a new dimension. What their attributes do not share is a variable; warnings say whose they are."""
-    labels = list(values)
+    if not isinstance(estimates, Mapping) or not estimates:
+        raise expected("estimates", "at least one estimate by its coordinate", kind_of(estimates))
+    labels, rows = list(estimates), list(estimates.values())
     names = sorted({key for row in rows for key in row.attrs} - {"warnings", name})
     common = [key for key in names if all(key in row.attrs and row.attrs[key] == rows[0].attrs[key] for row in rows)]
     attributes = {key: rows[0].attrs[key] for key in common}

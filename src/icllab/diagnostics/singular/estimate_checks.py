@@ -1,7 +1,6 @@
-r"""What an estimate at one temperature leaves out: a lower loss nearby, data without end, and lower temperatures."""
+r"""Checks of an estimate at one temperature: a lower loss nearby, more data, and lower temperatures."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,11 +15,12 @@ from icllab.core.progress import part
 from icllab.core.result_warnings import collected
 from icllab.diagnostics.sampling.chains import require_bounded
 from icllab.diagnostics.sampling.local_loss import LocalLoss
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior
 from icllab.diagnostics.sampling.posteriors import Vector
 from icllab.diagnostics.sampling.sampled_losses import at_point, rows_of, sample_count
 from icllab.diagnostics.sampling.samplers import ChainSampler
 from icllab.diagnostics.sampling.sampling_warnings import errors_of_few
-from icllab.diagnostics.singular.temperature_estimates import Checks, checked, estimate_at_temperature
+from icllab.diagnostics.singular.temperature_estimates import NONE, checked, estimate_at_temperature
 
 EVALUATIONS = 100  # of a loss and its gradient, in a descent
 BEARABLE = 10.0  # nominal seconds of a descent
@@ -31,8 +31,6 @@ SHORTEST = 8  # moves and draws of a shortened chain
 FEWEST = 4  # chains for an error
 TOLD = 0.02  # of an estimate, above which a descent or a shift is a warning
 TOLD_RISE = 0.03  # of an estimate, above which a distance from the limit is a warning
-
-NONE = Checks((), True)
 
 
 class Lowest(NamedTuple):
@@ -96,7 +94,7 @@ def rows_of_halves(count: int, rng: np.random.Generator) -> list[np.ndarray]:
 def with_shift(
     estimate: xr.Dataset,
     local: LocalLoss,
-    loss: Callable[..., Any],
+    posterior: LocalPosterior,
     *,
     sampler: ChainSampler,
     key: PRNGKeyArray,
@@ -119,21 +117,15 @@ def with_shift(
     if not complete:
         warm_up, draws = (max(count // 4, SHORTEST) for count in sampler.steps)
         sampler = replace(sampler, warm_up=warm_up, draws=draws)
+    loss = posterior.part[0]
     for i, (rows, chain_key) in enumerate(zip(rows_of_halves(sample_count(data), rng), of_chains, strict=True)):
-        half_data, centre = rows_of(data, rows), local.tree(local.centre)
+        half_data, centre = rows_of(data, rows), local.part(local.centre)
         lowest = lowest_near(LocalLoss.from_loss(loss, centre, half_data, block=local.block), nbeta)
+        of_half = LocalPosterior(
+            loss, local.part(lowest.place), half_data, estimate.attrs["n"], nbeta, local.localization
+        )
         with part("half of the data", i, 2 * SPLITS), collected():
-            half = estimate_at_temperature(
-                loss,
-                local.tree(lowest.place),
-                n=estimate.attrs["n"],
-                nbeta=nbeta,
-                localization=local.localization,
-                data=half_data,
-                sampler=sampler,
-                key=chain_key,
-                checks=NONE,
-            )
+            half = estimate_at_temperature(of_half, sampler=sampler, key=chain_key, checks=NONE)
         halves.append(float(half["estimate"]))
         errors.append(float(half["mcse"]))
     value, mcse = float(estimate["estimate"]), float(estimate["mcse"])

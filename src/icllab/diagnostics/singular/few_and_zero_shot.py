@@ -12,12 +12,16 @@ import xarray as xr
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.errors import expected
+from icllab.core.errors import expected, kind_of, require_instance, require_key
+from icllab.core.progress import shows
+from icllab.core.result_warnings import warns
 from icllab.core.statistics import mean_and_error
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior, of_posterior
 from icllab.diagnostics.sampling.sampling_warnings import errors_of_few
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.free_energies import MULTIPLICITIES
 from icllab.diagnostics.singular.temperature_estimates import estimate_at_temperature
+from icllab.models.pretrained.ignored_fields import names_ignored
 
 SIDES = ("few_shot", "zero_shot", "pushed_forward")
 SHIFTS = (0.0, 2.0)  # of log nbeta in its own logarithm: between them the prior's scale puts a constant there
@@ -31,8 +35,7 @@ SIGNS, DENSITIES = ("above", "tie", "below"), ("vanishes", "tie", "diverges")
 class ZeroShot:
     r"""The loss without a context, as a function of the weights that the context selects.
 
-    As the argument ``zero_shot`` of
-    :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient` it asks for
+    :func:`context_coefficients` estimates
 
     .. math:: \lambda_a \text{ of } K(w) \text{ at } w^*, \qquad
               \lambda_a^c \text{ of } K^{\mathrm{zs}}(w') \text{ at } f_c(w^*), \qquad
@@ -92,39 +95,55 @@ class SquaredDistance(eqx.Module):
         return jnp.sum(offset**2) / 2
 
 
+@warns("learning coefficients")
+@names_ignored
+@shows("learning coefficients")
+@of_posterior()
 def context_coefficients(
-    few_shot: Callable[[Any], Any],
-    at: Any,
-    *,
+    posterior: LocalPosterior,
     zero_shot: ZeroShot,
-    nbeta: Any,
-    localization: float | None,
+    *,
     key: PRNGKeyArray,
-    sampler: Any = "auto",
+    sampler: SMC = USUAL,
+    progress: bool | None = None,
 ) -> xr.Dataset:
-    """The three coefficients of :class:`ZeroShot`, and which of the first two is less."""
-    if localization is None:
+    """Estimate the three coefficients of :class:`ZeroShot`, and which of the first two is smaller.
+
+    Args:
+        posterior: Few-shot loss near :math:`w^*`, with an ``nbeta`` of at least 10 and a ``localization``, which the
+            other two share.
+        zero_shot: Zero-shot loss, and the map of the context.
+        key: Key of the populations.
+        sampler: Number of populations and particles, and their moves.
+        progress: Whether what is done and the time left are shown; None: on a terminal and in a notebook.
+
+    Returns:
+        The variables that :class:`ZeroShot` describes.
+
+    Raises:
+        InputError: There is no localization, the posterior has data or a prior, the sampler is not ``SMC()``, or the
+            map has no finite numbers.
+    """
+    require_key(key)
+    require_instance("zero_shot", zero_shot, ZeroShot, "a ZeroShot(loss, context_map)")
+    for name in ("data", "weights", "prior", "n"):
+        if getattr(posterior, name) is not None:
+            raise expected(name, "None with zero_shot", kind_of(getattr(posterior, name)), "leave it out")
+    if posterior.localization is None:
         raise expected("localization", "a number for all three losses", None)
-    sampler = USUAL if sampler == "auto" else sampler
     if not isinstance(sampler, SMC):
         raise expected("sampler", "SMC() with zero_shot", sampler)
+    at, nbeta = posterior.at, posterior.temperature
     image = zero_shot.context_map(at)
     flat = ravel_pytree(image)[0]
     if not flat.size or not bool(jnp.isfinite(flat).all()):
         raise expected("context_map", "a function of parameters with finite numbers", np.asarray(flat).tolist())
-    losses = (few_shot, zero_shot.loss, SquaredDistance(zero_shot.context_map, image))
+    losses = (posterior.loss, zero_shot.loss, SquaredDistance(zero_shot.context_map, image))
     rows: list[xr.Dataset] = []
     sentences: list[str] = []
     for i, (name, loss, point) in enumerate(zip(SIDES, losses, (at, image, at), strict=True)):
-        slope = estimate_at_temperature(
-            loss,
-            point,
-            n=nbeta,
-            nbeta=nbeta,
-            localization=localization,
-            sampler=sampler,
-            key=jax.random.fold_in(key, i),
-        )
+        of_side = LocalPosterior(loss, point, nbeta=nbeta, localization=posterior.localization)
+        slope = estimate_at_temperature(of_side, sampler=sampler, key=jax.random.fold_in(key, i))
         # A changing slope is the evidence for a multiplicity above one.
         sentences += [f"{name}: {text}" for text in slope.attrs["warnings"] if "slope still changes" not in text]
         rows.append(_fitted(slope, tuple(int(m) for m in zero_shot.multiplicities)))

@@ -11,8 +11,8 @@ from jaxtyping import Array
 
 from icllab.core.errors import expected, kind_of
 from icllab.core.result_warnings import warns
-from icllab.diagnostics.sampling.draws import Draws
 from icllab.diagnostics.sampling.sampled_losses import VectorLoss
+from icllab.diagnostics.sampling.samplers import Draws
 from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
 from icllab.diagnostics.susceptibilities.quadrature import Nodes
 
@@ -44,8 +44,8 @@ def singular_fluctuation(draws: Draws | Nodes) -> xr.Dataset:
 
     Args:
         draws: Draws of a loss on n samples, at least 2, a log-probability with the opposite sign, at
-            :math:`n\beta` with :math:`\beta = 1` for the posterior: ``HMC().sample(loss, at, data=data, nbeta=n, ...)``
-            of chains with a Metropolis test, or ``Quadrature().sample(...)`` of a few parameters.
+            :math:`n\beta` with :math:`\beta = 1` for the posterior: ``HMC().sample(posterior, key=key)`` of chains with
+            a Metropolis test, or ``Quadrature().sample(...)`` of a few parameters.
 
     Returns:
         ``fluctuation``, :math:`\hat\nu`; ``training_loss``, :math:`T_n`; ``waic``; and from the same draws
@@ -61,7 +61,7 @@ def singular_fluctuation(draws: Draws | Nodes) -> xr.Dataset:
     Derived: docs/routing.md, Fluctuation beside the coefficient.
     """
     if not isinstance(draws, Draws | Nodes):
-        raise expected("draws", "draws of a sampler", kind_of(draws), "HMC().sample(loss, at, data=data, ...) has them")
+        raise expected("draws", "draws of a sampler", kind_of(draws), "HMC().sample(posterior, key=key) has them")
     loss, count = draws.local.loss, draws.local.samples
     if count < 2:
         raise expected("data", "at least 2 samples", count)

@@ -8,25 +8,23 @@ in nats. Of a region it is the free energy of a phase: see :mod:`icllab.diagnost
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.core.domains import Domain
-from icllab.core.errors import expected, require_key
+from icllab.core.errors import expected
 from icllab.core.progress import shows
-from icllab.core.protocols import is_task
 from icllab.core.result_warnings import warns
 from icllab.core.statistics import mean_and_error
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior, of_posterior
 from icllab.diagnostics.sampling.sampling_warnings import annealing_warnings, errors_of_few, no_minimum
 from icllab.diagnostics.sampling.smc import SMC, Populations
 from icllab.diagnostics.singular.phases import require_energies
-from icllab.diagnostics.singular.run_losses import network_loss
 from icllab.models.pretrained.ignored_fields import names_ignored
 
 MULTIPLICITIES = (1, 2, 3)
@@ -38,13 +36,11 @@ USUAL = SMC()
 @warns("free energy", "free_energy", "free_energy_error")
 @names_ignored
 @shows("free energy")
+@of_posterior("free_energy_of_populations")
 def free_energy(
-    loss: Callable[[Any], Any] | Populations,
-    at: Any = None,
+    posterior: LocalPosterior,
     *,
-    nbeta: Sequence[float] | np.ndarray | None = None,
-    key: PRNGKeyArray | None = None,
-    localization: float = 1.0,
+    key: PRNGKeyArray,
     region: Callable[[Any], Any] | None = None,
     observe: Callable[[Any], Any] | None = None,
     sampler: SMC = USUAL,
@@ -55,7 +51,7 @@ def free_energy(
     .. math::
         F(n\beta) = -\log\frac1R\sum_rZ_r, \qquad
         Z_r = P_\varphi(W)\prod_k\frac1N\sum_i e^{-(t_{k+1}-t_k)L(w_i^{(k)})}, \qquad
-        \varphi = \mathcal N(w_0, \gamma^{-1}I)
+        \varphi = \mathcal N(w^*, \gamma^{-1}I)
 
     over the temperatures on the way and the populations r, each with its own particles and its own part of the prior.
     :math:`Z_r` has the right mean: the mean of :math:`-\log Z_r` would be too large by half its variance. The
@@ -64,16 +60,11 @@ def free_energy(
     the spread of repeats is the error, and ``correlation`` says whether moves mix.
 
     Args:
-        loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
-            Or a network before its task, whose loss is that on 4096 prompts. Or the populations of
-            ``SMC().sample(...)``, which has the other arguments.
-        at: :math:`w_0`, a tree with arrays of one floating-point type; other leaves, as in a module of Equinox, stay
-            as they are. None, like ``nbeta`` and ``key``: the populations have it.
-        nbeta: Inverse temperatures above 0; n, for the posterior of n samples. None: those of the populations.
-        key: Key of the populations; None where they are there.
-        localization: :math:`\gamma`.
-        region: A function of parameters, true inside. None: everywhere.
-        observe: A function of parameters, of one number or several, whose posterior means are returned; None: no means.
+        posterior: Loss near the centre :math:`w^*` of the prior, with a localization :math:`\gamma` and one ``nbeta``
+            or several. Where the loss is not finite is outside the region.
+        key: Key of the populations.
+        region: Function of parameters, true inside; None: everywhere.
+        observe: Function of parameters, of one number or several, whose posterior means are returned; None: no means.
         sampler: Number of populations and particles, and their moves.
         progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
             notebook.
@@ -86,27 +77,24 @@ def free_energy(
         ``nbeta``). ``log_prior_mass`` of the region, with its error (zero without a region), which ``free_energy``
         contains. Over ``rung``, the temperatures on the way: ``rung_nbeta``, ``acceptance``, ``effective_share``,
         ``step_size``, ``moves`` and ``correlation``. ``ancestors`` (``repeat``): particles of the prior with
-        descendants at the end. ``least_loss``, of all particles; ``rounding`` (``nbeta``): :math:`n\\beta` times the
+        descendants at the end. ``least_loss``, of all particles; ``rounding`` (``nbeta``): :math:`n\beta` times the
         precision to which its type holds the loss. The attribute ``warnings`` is a list of sentences.
 
     Raises:
         InputError: A number is out of its range, there are no floating-point parameters or of several types, the
-            region is no function of one boolean, or too little of the prior lies in it.
+            region is not a function of one boolean, or too little of the prior lies in it.
 
     Source: [GelmanMeng98].
     Derived: docs/free-energies.md, Two routes.
     """
-    if isinstance(loss, Populations):
-        populations = loss
-    else:
-        if is_task(at):
-            require_key(key)
-            of_prompts, key = jax.random.split(cast(PRNGKeyArray, key))
-            of_network, at, prompts = network_loss(loss, at, key=of_prompts)
-            loss = eqx.Partial(_of_prompts, of_network, prompts)
-        populations = sampler.sample(
-            loss, at, nbeta=nbeta, key=key, localization=localization, region=region, observe=observe
-        )
+    if not isinstance(sampler, SMC):
+        raise expected("sampler", "SMC()", sampler, "chains run at one temperature only")
+    return free_energy_of_populations(sampler.sample(posterior, key=key, region=region, observe=observe))
+
+
+@warns("free energy", "free_energy", "free_energy_error")
+def free_energy_of_populations(populations: Populations) -> xr.Dataset:
+    """Compute what :func:`free_energy` returns from the populations of ``SMC().sample(...)``."""
     sampler = populations.sampler
     dataset = _dataset(populations).assign_attrs(
         parameters=populations.last.shape[-1],
@@ -114,16 +102,10 @@ def free_energy(
         particles=sampler.particles,
         repeats=sampler.repeats,
     )
-    return dataset.assign_attrs(warnings=annealing_warnings(dataset, sampler))
+    return dataset.assign_attrs(warnings=annealing_warnings(dataset, sampler.forgotten))
 
 
-def _of_prompts(loss: Any, prompts: Any, params: Any) -> Any:
-    return loss(params, prompts)
-
-
-def annealed_slope(
-    loss: Callable[[Any], Any], at: Any, *, nbeta: float, localization: float, key: PRNGKeyArray, sampler: SMC = USUAL
-) -> xr.Dataset:
+def annealed_slope(posterior: LocalPosterior, *, key: PRNGKeyArray, sampler: SMC = USUAL) -> xr.Dataset:
     r"""The learning coefficient near a point from the slope of its free energy.
 
     .. math:: F(t) - tL(w^*) = \lambda\log t - (m-1)\log\log t + c + o(1)
@@ -134,9 +116,9 @@ def annealed_slope(
     m's slope which estimates :math:`\lambda`.
 
     Args:
-        loss: The loss, as for :func:`free_energy`; so are the others.
-        at: Point :math:`w^*`.
-        nbeta: The largest inverse temperature, at least 10.
+        posterior: Loss near the point, with a localization and the largest inverse temperature, at least 10.
+        key: Key of the populations.
+        sampler: Number of populations and particles, and their moves.
 
     Returns:
         What :func:`free_energy` and :func:`free_energy_slope` return, and numbers: ``estimate`` and ``mcse``, the
@@ -149,10 +131,11 @@ def annealed_slope(
     Source: [Watanabe09].
     Derived: docs/free-energies.md, A coefficient from a slope.
     """
+    nbeta = posterior.temperature
     Domain(least=10, text="a finite number of at least 10").require("nbeta", nbeta)
     grid = np.geomspace(max(math.sqrt(nbeta), nbeta / 10**DECADES), nbeta, POINTS)
-    energies = free_energy(loss, at, nbeta=grid, key=key, localization=localization, sampler=sampler)
-    baseline = float(jnp.sum(loss(at)))
+    energies = free_energy(replace(posterior, nbeta=grid), key=key, sampler=sampler)
+    baseline = float(jnp.sum(posterior.whole_loss(posterior.part[1])))
     slopes = free_energy_slope(energies, baseline=baseline)
     upper, lower = (
         _slopes(part["nbeta"].values, part["repeat_free_energy"].values - baseline * part["nbeta"].values)

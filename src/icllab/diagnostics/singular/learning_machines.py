@@ -33,7 +33,8 @@ from icllab.diagnostics.behaviour.answers import (
     sample_prompts,
 )
 from icllab.diagnostics.behaviour.lengths import counts_of
-from icllab.diagnostics.sampling.samplers import ChainSampler
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior
+from icllab.diagnostics.sampling.samplers import ChainSampler, Sampler
 from icllab.diagnostics.singular.temperature_estimates import estimate_at_temperature
 from icllab.training.streams import require_prediction
 
@@ -118,9 +119,16 @@ class LearningMachine(eqx.Module):
 
     @warns("learning coefficient")
     def contributions(
-        self, *, key: PRNGKeyArray, count: str = "windows", gains: Sequence[int] | None = (), **how: Any
+        self,
+        *,
+        key: PRNGKeyArray,
+        count: str = "windows",
+        gains: Sequence[int] | None = (),
+        nbeta: float | None = None,
+        localization: float | None = None,
+        sampler: Sampler | str = "auto",
     ) -> xr.Dataset:
-        r"""What each length contributes to the learning coefficient of the whole.
+        r"""Contribution of each length to the learning coefficient of the whole.
 
         .. math:: c_l = n\beta\,v_l\,E\bigl[L^{(l)} - L^{(l)}(w^*)\bigr], \qquad \sum_l c_l = \hat\lambda
 
@@ -132,18 +140,20 @@ class LearningMachine(eqx.Module):
             key: Key of the chains.
             count: ``"windows"`` or ``"prefixes"``: what n counts.
             gains: Positions of which it is asked whether :math:`w^*` minimises them, see :meth:`gains`; None: all.
-            **how: Arguments of :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient`, such as
-                ``nbeta``.
+            nbeta: Inverse temperature; None: :math:`n/\log n`.
+            localization: :math:`\gamma`; None: the default of
+                :class:`~icllab.diagnostics.sampling.local_posteriors.LocalPosterior`.
+            sampler: Sampler of chains.
 
         Returns:
-            What that returns, with ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``,
-            ``length_samples``, :math:`n_l`, and the posterior's ``contribution_covariance`` with its ``_mcse`` over
-            ``position`` and ``other_position``; with ``gains`` also ``step_gain``, NaN where it was not asked for. Of
-            several ``nbeta`` all but the samples and the loss is also over ``nbeta``.
+            What :func:`~icllab.diagnostics.singular.coefficients.coefficient_at_temperature` returns, with
+            ``contribution``, ``contribution_mcse`` and ``loss`` over ``position``, ``length_samples``, :math:`n_l`, and
+            the posterior's ``contribution_covariance`` with its ``_mcse`` over ``position`` and ``other_position``;
+            with ``gains`` also ``step_gain``, NaN at other positions.
 
         Raises:
             InputError: The windows have one length only, a position is not among them, the sampler has no chains
-                and so no terms, or as ``learning_coefficient``.
+                and so no terms, or as ``coefficient_at_temperature``.
 
         Derived: docs/learning-machine.md, Contributions of terms that share parameters.
         """
@@ -151,12 +161,13 @@ class LearningMachine(eqx.Module):
         often = self.often * self.size / n
         if len(often) < 2:
             raise expected("windows", "at least two lengths", len(often), "coefficient_of(0) has that of the only one")
-        if not isinstance(how.get("sampler", "auto"), ChainSampler | str):
+        if not isinstance(sampler, ChainSampler | str):
             requirement = "one that draws chains, which have terms"
-            raise expected("sampler", requirement, how["sampler"], "HMC() is the usual one")
+            raise expected("sampler", requirement, sampler, "HMC() is the usual one")
         selection = None if gains is None else self._among(gains)
         parameters, loss = self._split(often)
-        estimate = estimate_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
+        posterior = LocalPosterior(loss, parameters, self.windows, n, nbeta, localization)
+        estimate = estimate_at_temperature(posterior, key=key, sampler=sampler)
         names = {"term_estimate": "contribution", "term_mcse": "contribution_mcse"}
         names |= {f"term_covariance{end}": f"contribution_covariance{end}" for end in ("", "_mcse")}
         estimate = estimate.rename({"term": "position", "other_term": "other_position"} | names).drop_vars(
@@ -172,7 +183,15 @@ class LearningMachine(eqx.Module):
         return estimate.assign_attrs(count=count)
 
     @warns("learning coefficient")
-    def coefficient_of(self, position: int, *, key: PRNGKeyArray, **how: Any) -> xr.Dataset:
+    def coefficient_of(
+        self,
+        position: int,
+        *,
+        key: PRNGKeyArray,
+        nbeta: float | None = None,
+        localization: float | None = None,
+        sampler: Sampler | str = "auto",
+    ) -> xr.Dataset:
         r"""The learning coefficient of the machine of one length, whose n is :math:`n_l`.
 
         The number is one of :math:`w^*` only if that minimises :math:`L^{(l)}`: where it does not at this resolution,
@@ -181,13 +200,16 @@ class LearningMachine(eqx.Module):
         Args:
             position: l - 1.
             key: Key of the chains.
-            **how: Arguments of :func:`~icllab.diagnostics.singular.coefficients.learning_coefficient`.
+            nbeta: Inverse temperature; None: :math:`n_l/\log n_l`.
+            localization: As in :meth:`contributions`.
+            sampler: Sampler of chains, or ``SMC()``.
 
         Returns:
-            What that returns, with ``step_gain``, see :meth:`gains`; of several ``nbeta`` over ``nbeta`` too.
+            What :func:`~icllab.diagnostics.singular.coefficients.coefficient_at_temperature` returns, with
+            ``step_gain``, see :meth:`gains`.
 
         Raises:
-            InputError: The position is no length that counts, or as ``learning_coefficient``.
+            InputError: The position is not a length that counts, or as ``coefficient_at_temperature``.
         """
         if not (_is_place(position, len(self.often)) and self.often[position] > 0):
             raise expected("position", f"a length that counts, from 0 to {len(self.often) - 1}", position)
@@ -195,20 +217,21 @@ class LearningMachine(eqx.Module):
         mask[position] = 1.0
         n = self.size * float(self.often[position])
         parameters, loss = self._split(mask, whole=True)
-        estimate = estimate_at_temperature(loss, parameters, n=n, key=key, data=self.windows, **how)
+        posterior = LocalPosterior(loss, parameters, self.windows, n, nbeta, localization)
+        estimate = estimate_at_temperature(posterior, key=key, sampler=sampler)
         machine = eqx.tree_at(lambda machine: machine.often, self, mask)
         gain = machine._gains_at(estimate, 1.0, [position]).isel(position=0, drop=True)
         sentences = list(estimate.attrs["warnings"])
-        for beta, value in zip(np.atleast_1d(_inverse_temperatures(estimate)), np.atleast_1d(gain), strict=True):
-            if value > WORTH:
-                sentence = f"the point does not minimise the loss at position {position}: a step would gain {value:.2g}"
-                sentences.append(f"nbeta {beta:g}: {sentence}" if gain.ndim else sentence)
+        if gain > WORTH:
+            sentences.append(
+                f"the point does not minimise the loss at position {position}: a step would gain {float(gain):.2g}"
+            )
         return estimate.assign(step_gain=gain).assign_attrs(warnings=sentences, position=position)
 
     def gains(
         self, *, nbeta: float, localization: float = 0.0, positions: Sequence[int] | None = None, block: int = 256
     ) -> xr.DataArray:
-        r"""What one step along the gradient of each length alone would gain, in nats of its posterior.
+        r"""Gain of one step along the gradient of each length alone, in nats of its posterior.
 
         .. math:: \frac{(n\beta v_l\,|g|)^2}{2a}, \qquad a = n\beta v_l\,\frac{g^\top H g}{|g|^2} + \gamma, \qquad
                   g = \nabla L^{(l)}(w^*)
@@ -257,10 +280,9 @@ class LearningMachine(eqx.Module):
         return list(dict.fromkeys(int(position) for position in positions))
 
     def _gains_at(self, estimate: xr.Dataset, share: float, positions: Sequence[int] | None) -> xr.DataArray:
-        """At the localization and at every temperature of an estimate; ``share``: windows of one sample."""
-        gamma, values = estimate.attrs["localization"], _inverse_temperatures(estimate)
-        rows = [self.gains(nbeta=beta * share, localization=gamma, positions=positions) for beta in values.flat]
-        return xr.concat(rows, dim=estimate["nbeta"]) if values.ndim else rows[0]
+        """At the temperature and localization of an estimate; ``share``: windows of one sample."""
+        nbeta, gamma = (float(estimate.attrs[name]) for name in ("nbeta", "localization"))
+        return self.gains(nbeta=nbeta * share, localization=gamma, positions=positions)
 
     def _split(self, often: np.ndarray, *, whole: bool = False) -> tuple[Any, "_Terms"]:
         parameters, static = eqx.partition(self.model, eqx.is_inexact_array)
@@ -287,11 +309,6 @@ class _Terms(eqx.Module):
 
 def _is_place(position: object, count: int) -> bool:
     return isinstance(position, Integral) and not isinstance(position, bool) and 0 <= int(position) < count
-
-
-def _inverse_temperatures(estimate: xr.Dataset) -> np.ndarray:
-    """One, or all of a curve."""
-    return np.asarray(estimate["nbeta"].values if "nbeta" in estimate.dims else estimate.attrs["nbeta"], np.float64)
 
 
 @eqx.filter_jit

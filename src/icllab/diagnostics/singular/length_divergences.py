@@ -23,7 +23,7 @@ def divergences(
     prompts: int = 1024,
     block: int = 256,
 ) -> xr.Dataset:
-    r"""How far predictors are from the truth, for every context length.
+    r"""Divergence of predictors from the truth, for every context length.
 
     .. math:: K^{(l)} = L^{(l)} - H^{(l)}
                       = E\,\mathrm{KL}\bigl(q(\cdot \mid t_1\cdots t_l)\,\|\,p(\cdot \mid t_1\cdots t_l)\bigr)
@@ -54,7 +54,7 @@ def divergences(
     """
     if truth is None and not isinstance(task, AbstractSequences):
         raise expected(
-            "truth", "the name of a predictor that knows the distribution, since the task has no entropies", truth
+            "truth", "the name of a predictor that knows the distribution, unless the task has entropies", truth
         )
     losses = per_length(predictors, task, key=key, prompts=prompts, block=block, against=truth, counts=counts)
     times_counted = counts_of(losses.sizes["position"], counts)

@@ -9,22 +9,19 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import expected
 from icllab.core.progress import part
 from icllab.core.result_warnings import collected
 from icllab.core.statistics import mean_and_error
-from icllab.diagnostics.sampling.draws import sample_chains
 from icllab.diagnostics.sampling.local_loss import LocalLoss
-from icllab.diagnostics.sampling.sampled_losses import sample_count
-from icllab.diagnostics.sampling.samplers import ChainSampler
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior
+from icllab.diagnostics.sampling.samplers import ChainSampler, sample_chains
 from icllab.diagnostics.sampling.sampling_warnings import ERRORS, LOCALIZED, RARELY, mixing_warnings, no_minimum
 from icllab.diagnostics.sampling.smc import SMC
-from icllab.diagnostics.singular.coefficient_curves import inverse_temperatures
 from icllab.diagnostics.singular.estimate_checks import FEWEST, Lowest, lowest_near, with_descent, with_rise
 from icllab.diagnostics.singular.extrapolation import extrapolated
 from icllab.diagnostics.singular.free_energies import free_energy
 from icllab.diagnostics.singular.minimum_geometry import geometries
-from icllab.diagnostics.singular.temperature_estimates import checked, estimator, with_prior_share
+from icllab.diagnostics.singular.temperature_estimates import checked, with_prior_share
 
 DECADES = 2.5  # of inverse temperature that a curve has
 POINTS = 13
@@ -43,7 +40,7 @@ PROBES = 1  # folded into the key of populations for the geometry of the minimum
 
 
 def populations_are_cheap(local: LocalLoss) -> bool:
-    """Whether an annealing nominally takes at most a minute, by the operations of a gradient."""
+    """True if an annealing nominally takes at most a minute, by the operations of a gradient."""
     particles = POPULATIONS.particles * POPULATIONS.repeats
     return local.seconds <= SINGLE and GRADIENTS * particles * local.seconds <= BEARABLE
 
@@ -52,9 +49,8 @@ def annealed_limit(local: LocalLoss, nbeta: float, *, lowest: Lowest, key: PRNGK
     """A free energy over the decades below ``nbeta``, and the limit of its slope above the ``lowest`` loss."""
     least = lowest.loss
     grid = np.geomspace(nbeta / 10**DECADES, nbeta, POINTS)
-    energies = free_energy(
-        local.loss, local.centre, nbeta=grid, key=key, localization=local.localization, sampler=sampler
-    )
+    posterior = LocalPosterior(local.loss, local.centre, nbeta=grid, localization=local.localization)
+    energies = free_energy(posterior, key=key, sampler=sampler)
     log_t, above = np.log(grid), energies["repeat_free_energy"].transpose("repeat", "nbeta").values - least * grid
     intervals = np.stack([log_t[:-1], log_t[1:]], axis=1)
     limit = _limit(local, lowest, intervals, np.diff(above, axis=1) / np.diff(log_t), key)
@@ -125,31 +121,16 @@ def _limit(
     )
 
 
-def limit_of_populations(
-    loss: Any,
-    at: Any,
-    *,
-    key: PRNGKeyArray,
-    sampler: SMC,
-    data: Any,
-    n: float | None,
-    nbeta: Any,
-    localization: float | None,
-    sensitivity: bool,
-) -> xr.Dataset:
+def limit_of_populations(posterior: LocalPosterior, *, key: PRNGKeyArray, sampler: SMC) -> xr.Dataset:
     """The limit by populations alone, without chains."""
-    estimate = estimator(sampler, loss, at, data, sensitivity=sensitivity)
-    count = sample_count(data) if n is None and data is not None else n
-    values, is_curve = inverse_temperatures(count, nbeta)
-    if is_curve:
-        raise expected("nbeta", "one number with SMC", values, "free_energy has a grid of its own")
-    local = LocalLoss.from_loss(loss, at, data, block=sampler.block, pull=localization).localized(values[0])
-    lowest = lowest_near(local, values[0])
-    limit = annealed_limit(local, values[0], lowest=lowest, key=key, sampler=sampler)
-    limit = with_prior_share(limit, local, values[0], key)
-    settings = {"sampler": sampler.name, "settings": repr(sampler), "reason": estimate.reason, "nbeta": values[0]}
-    settings |= {} if count is None else {"n": float(count)}
-    return with_descent(limit.assign_attrs(settings), lowest, values[0])
+    nbeta = posterior.temperature
+    local = posterior.local_loss(sampler.block).localized(nbeta)
+    lowest = lowest_near(local, nbeta)
+    limit = annealed_limit(local, nbeta, lowest=lowest, key=key, sampler=sampler)
+    limit = with_prior_share(limit, local, nbeta, key)
+    settings = {"sampler": sampler.name, "settings": repr(sampler), "reason": "asked for", "nbeta": nbeta}
+    settings |= {} if posterior.count is None else {"n": float(posterior.count)}
+    return with_descent(limit.assign_attrs(settings), lowest, nbeta)
 
 
 def with_limit(chains: xr.Dataset, annealed: xr.Dataset) -> xr.Dataset:
@@ -181,5 +162,5 @@ def with_limit(chains: xr.Dataset, annealed: xr.Dataset) -> xr.Dataset:
 
 
 def _is_recognised(limit: xr.Dataset) -> bool:
-    """Whether the limit is half the rank of the Hessian at a point that was seen to be regular, and not the curve's."""
+    """True if the point is regular, so that the limit is half the rank of the Hessian and does not use the curve."""
     return float(limit["regular_probability"]) > RECOGNISED

@@ -1,4 +1,4 @@
-r"""What is left of a loss near its minimum beside the quadratic part: nothing, at a regular point, or a function K'.
+r"""The remainder K' of a loss near its minimum beside the quadratic part; it is zero at a regular point.
 
 .. math:: K'(v) = \min_yK(w^*+v+y), \qquad v\in\ker H,\quad y\perp\ker H
 

@@ -19,7 +19,7 @@ from icllab.core.errors import expected
 
 
 def phase_weights(phases: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    r"""What share of the posterior each of several phases has, from their free energies with errors.
+    r"""Posterior weights of several phases, from their free energies with errors.
 
     .. math:: p_a = \frac{e^{-F_a}}{\sum_be^{-F_b}}, \qquad
               \mathrm{SE}^2(p_a) = p_a^2\Bigl[(1-p_a)^2s_a^2 + \sum_{b\ne a}p_b^2s_b^2\Bigr]
@@ -57,7 +57,7 @@ def phase_weights(phases: Mapping[str, xr.Dataset]) -> xr.Dataset:
 
 
 def sampled_crossings(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
-    r"""Where two sampled free energies are equal, with errors.
+    r"""Sample sizes at which two sampled free energies are equal, with errors.
 
     .. math:: \Delta F(n) = 0, \qquad
               \mathrm{SE}(\log n) = \mathrm{SE}(\Delta F)\Big/\Bigl|\frac{d\Delta F}{d\log n}\Bigr|

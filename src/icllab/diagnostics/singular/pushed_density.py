@@ -142,7 +142,7 @@ def _fitted(t: np.ndarray, end: float, m: int, shift: float) -> float:
 
 
 def _stated(values: np.ndarray, of_shifts: np.ndarray) -> tuple[float, float]:
-    """Mean over groups; its error, with that of a shift anywhere between the two."""
+    """Mean over groups, and its error, which includes the error of the unknown shift."""
     value, error = mean_and_error(values)
     return float(value), float(np.hypot(error, np.ptp(of_shifts) / 12**0.5))
 

@@ -1,4 +1,4 @@
-"""How a posterior answers a tilt of the data: susceptibilities by quadrature, by chains and by linear response."""
+"""Susceptibilities of a posterior to a tilt of the data, by quadrature, by chains and by linear response."""
 
 from typing import TYPE_CHECKING
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_integer
 from icllab.diagnostics.curvature.products import Curvature, Hessian
-from icllab.diagnostics.sampling.sampled_losses import require_loss, vector_loss
+from icllab.diagnostics.sampling.local_loss import LocalLoss
+from icllab.diagnostics.sampling.observables import function_of_vector
 from icllab.diagnostics.stretches import map_in_stretches
 
 UNSOLVED = 1e-3  # relative residual of a linear system
@@ -23,7 +23,7 @@ CUBIC = 1e-4  # of the third derivative of a quadratic loss, over its second: ro
 
 
 class Response(NamedTuple):
-    """Covariances under the Gaussian posterior, [observable, other], and what they are worth."""
+    """Covariances under the Gaussian posterior, [observable, other], with errors and warnings."""
 
     first: np.ndarray  # of gradients
     second: np.ndarray  # of second derivatives
@@ -72,28 +72,18 @@ class LinearResponse:
         require_integer("iterations", self.iterations)
 
     def covariances(
-        self,
-        loss: Any,
-        observables: Any,
-        tilts: Any,
-        at: Any,
-        *,
-        nbeta: float,
-        localization: float,
-        key: PRNGKeyArray,
+        self, local: LocalLoss, observables: Any, tilts: Any, *, nbeta: float, key: PRNGKeyArray
     ) -> Response:
         """Covariances of every observable with every tilt, vectors of functions of the parameters."""
-        POSITIVE.require("localization", localization)
-        flat, centre = vector_loss(loss, at, None)
-        require_loss(flat, centre)
-        functions = (vector_loss(observables, at, None)[0], vector_loss(tilts, at, None)[0])
+        flat, centre = local.loss, local.centre
+        functions = (function_of_vector(observables, local), function_of_vector(tilts, local))
         is_dense = centre.size <= self.dense
         if self.curvature is None and not is_dense:
             raise expected("curvature", f"products above {self.dense} parameters", None, "GaussNewton(...) has them")
-        curvature = Hessian(loss, at) if self.curvature is None else self.curvature
+        curvature = Hessian(flat, centre) if self.curvature is None else self.curvature
         if curvature.centre.size != centre.size:
             raise expected("curvature", f"one of {centre.size} parameters", curvature.centre.size)
-        scale = jnp.asarray(nbeta, centre.dtype), jnp.asarray(localization, centre.dtype)
+        scale = jnp.asarray(nbeta, centre.dtype), jnp.asarray(local.localization, centre.dtype)
         inverse: Any = self._inverse(curvature, centre, scale) if is_dense else None
         slope = jax.grad(lambda w: jnp.sum(flat(w)))(centre)
         gradients = _gradients(functions, centre)

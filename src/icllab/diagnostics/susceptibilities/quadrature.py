@@ -14,9 +14,9 @@ from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_key
 from icllab.core.progress import move_to, shows, stage
 from icllab.diagnostics.curvature.spectra import hessian_spectrum
-from icllab.diagnostics.sampling.draws import at_centre, posterior_settings
 from icllab.diagnostics.sampling.local_loss import LocalLoss
-from icllab.diagnostics.sampling.samplers import local_loss_of
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior, of_posterior
+from icllab.diagnostics.sampling.observables import at_centre, posterior_settings
 from icllab.diagnostics.sampling.sampling_warnings import rounded
 
 MOST = 40_000_000  # nodes
@@ -28,7 +28,7 @@ OUTER = 1e-6  # share of the posterior at the ends of the grid
 
 @dataclass(frozen=True, kw_only=True)
 class Quadrature:
-    r"""The trapezoidal rule on a product grid, which converges exponentially for what is smooth and decays.
+    r"""The trapezoidal rule on a product grid, which converges exponentially for smooth posteriors that decay.
 
     Every parameter is :math:`w_i = w_i^* + s\sinh u_i` with equally spaced u, out to :math:`R\gamma^{-1/2}`: near the
     point the spacing is :math:`s\,\delta u`, far from it a share :math:`\delta u` of the distance, so that narrow arms
@@ -61,24 +61,19 @@ class Quadrature:
             POSITIVE.require("scale", self.scale)
 
     @shows("sampling")
-    def sample(
-        self,
-        loss: Any,
-        at: Any,
-        *,
-        nbeta: float,
-        localization: float,
-        key: PRNGKeyArray,
-        data: Any = None,
-        progress: bool | None = None,
-    ) -> "Nodes":
-        """Weigh the nodes of the grid by the posterior; arguments are those of ``HMC().sample``; nothing is random."""
+    @of_posterior(position=1)
+    def sample(self, posterior: LocalPosterior, *, key: PRNGKeyArray, progress: bool | None = None) -> "Nodes":
+        """Weigh the nodes of the grid by a posterior at one temperature; ``key`` starts a power iteration."""
         require_key(key)
-        local = local_loss_of(loss, at, data, nbeta=nbeta, localization=localization)
+        if posterior.prior is not None:
+            raise expected("prior", "None with Quadrature", posterior.prior, "leave it out")
+        nbeta = posterior.temperature
+        local = posterior.local_loss().localized(nbeta)
+        localization = local.localization
         flat, centre, size = local.loss, local.centre, int(local.centre.size)
         if self.points**size > MOST:
             came = f"{self.points} for each of {size} parameters"
-            raise expected("points", f"at most {MOST} nodes", came, "chains of HMC() have no such limit")
+            raise expected("points", f"at most {MOST} nodes", came, "HMC() samples more parameters")
         offsets, logs = self._line(flat, centre, nbeta, localization, key)
         point = np.asarray(centre)
         line = jnp.asarray(point[:, None] + offsets[None], centre.dtype)
@@ -176,7 +171,7 @@ class Nodes:
         return weighted_mean(series, self.weights, self.coarse)
 
     def warnings(self, values: np.ndarray) -> list[str]:
-        """What is wrong with the grid, in sentences."""
+        """Warnings about the grid."""
         return self.sentences
 
     @property

@@ -1,6 +1,5 @@
 r"""Susceptibilities: how much a tilt of the data moves what is observed of a posterior."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -10,13 +9,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, PRNGKeyArray
 
-from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, kind_of, require_key
 from icllab.core.progress import shows
 from icllab.core.result_warnings import warns
-from icllab.diagnostics.sampling.draws import Draws, posterior_settings, require_test
 from icllab.diagnostics.sampling.local_loss import LocalLoss
-from icllab.diagnostics.sampling.samplers import ChainSampler
+from icllab.diagnostics.sampling.local_posteriors import LocalPosterior, of_posterior
+from icllab.diagnostics.sampling.observables import posterior_settings, require_test
+from icllab.diagnostics.sampling.samplers import ChainSampler, Draws
 from icllab.diagnostics.sampling.sampling_warnings import rounding_warnings
 from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
 from icllab.diagnostics.susceptibilities.quadrature import Nodes, Quadrature
@@ -41,16 +40,14 @@ class Stack(eqx.Module):
 @warns("susceptibility", "susceptibility", "susceptibility_error")
 @names_ignored
 @shows("susceptibility")
+@of_posterior("susceptibility_of_draws")
 def susceptibility(
-    loss: Callable[[Any], Any] | Draws | Nodes,
-    at: Any = None,
+    posterior: LocalPosterior,
     *,
     tilted: Functions,
     observables: Functions,
-    nbeta: float = math.nan,
-    localization: float = math.nan,
-    route: Route | None = None,
-    key: PRNGKeyArray | None = None,
+    route: Route,
+    key: PRNGKeyArray,
     progress: bool | None = None,
 ) -> xr.Dataset:
     r"""The response of posterior means to a tilt of the data.
@@ -66,18 +63,12 @@ def susceptibility(
     explicit change of L with h.
 
     Args:
-        loss: A function of parameters, in nats per sample; terms are summed. What is not finite is outside the region.
-            Or draws, ``HMC().sample(loss, at, ...)`` or ``Quadrature().sample(...)``: the arguments below but
-            ``tilted`` and ``observables`` are then those of the draws.
-        at: :math:`w^*`, a tree with arrays of one floating-point type; other leaves stay as they are. None: that of the
-            draws.
+        posterior: Loss near a point, at one temperature. Where the loss is not finite is outside the region.
         tilted: Name -> :math:`L'`, the loss on other data, as a function of parameters.
         observables: Name -> :math:`\phi`, a number of parameters: a loss of one context, an attention, a weight.
-        nbeta: :math:`n\beta`, positive.
-        localization: :math:`\gamma`, positive.
         route: ``Quadrature()`` of a few parameters; a sampler of chains with a Metropolis test, ``HMC()``; or
-            ``LinearResponse(curvature=GaussNewton(...))``. None: ``loss`` has the draws.
-        key: Key of the chains or the probes; None where there are none.
+            ``LinearResponse(curvature=GaussNewton(...))``.
+        key: Key of the chains or the probes.
         progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
             notebook.
 
@@ -90,67 +81,62 @@ def susceptibility(
         ``resolution``, :math:`\gamma/n\beta`, and ``warnings``, a list of sentences.
 
     Raises:
-        InputError: A number is out of its range; nothing is observed or tilted, or it does not vary under the
+        InputError: The posterior has no temperature; nothing is observed or tilted, or it does not vary under the
             posterior; or as the route.
 
     Source: [Baker25].
     Derived: docs/routing.md, Susceptibilities.
     """
-    for name, functions in (("observables", observables), ("tilted", tilted)):
-        if not isinstance(functions, Mapping) or not functions:
-            came = functions if isinstance(functions, Mapping) else kind_of(functions)
-            raise expected(name, "at least one function of parameters, by name", came)
-        for label, function in functions.items():
-            if not callable(function) or isinstance(function, type):
-                raise expected(name, "functions of parameters", f"{label!r}: {kind_of(function)}")
-    coordinates = {"observable": list(observables), "tilted": list(tilted)}
-    if isinstance(loss, Draws | Nodes):
-        rows, settings = _from_draws(loss, observables, tilted)
-        return xr.Dataset(rows, coords=coordinates, attrs=settings)
-    for name, value in (("nbeta", nbeta), ("localization", localization)):
-        POSITIVE.require(name, value)
+    _require_functions(observables, tilted)
     require_key(key)
-    assert key is not None
-    options: Any = {"nbeta": float(nbeta), "localization": float(localization), "key": key}
-    if isinstance(route, LinearResponse):
-        tilts = Stack(tuple(tilted.values()), loss)
-        response = route.covariances(loss, Stack(tuple(observables.values())), tilts, at, **options)
-        covariance = response.first + response.second
-        _require_effect(np.abs(covariance).sum(1) > 0, np.abs(covariance).sum(0) > 0, observables, tilted)
-        axes = ("observable", "tilted")
-        rows = {
-            "susceptibility": (axes, -nbeta * covariance),
-            "susceptibility_error": (axes, nbeta * response.error),
-            "first_order": (axes, -nbeta * response.first),
-            "second_order": (axes, -nbeta * response.second),
-        }
-        settings = posterior_settings(route, float(nbeta), float(localization)) | {"warnings": response.warnings}
-    elif isinstance(route, Quadrature | ChainSampler):
+    if isinstance(route, Quadrature | ChainSampler):
         if isinstance(route, ChainSampler):
             require_test(route)
-        rows, settings = _from_draws(route.sample(loss, at, **options), observables, tilted)
-    else:
+        return susceptibility_of_draws(route.sample(posterior, key=key), tilted=tilted, observables=observables)
+    if not isinstance(route, LinearResponse):
         raise expected("route", "Quadrature(), LinearResponse(), or chains with a test: HMC()", route)
-    return xr.Dataset(rows, coords=coordinates, attrs=settings)
+    if posterior.prior is not None:
+        raise expected("prior", "None with LinearResponse", posterior.prior, "leave it out")
+    nbeta = posterior.temperature
+    local = posterior.local_loss().localized(nbeta)
+    tilts = Stack(tuple(tilted.values()), local.tree_loss)
+    response = route.covariances(local, Stack(tuple(observables.values())), tilts, nbeta=nbeta, key=key)
+    covariance = response.first + response.second
+    _require_effect(np.abs(covariance).sum(1) > 0, np.abs(covariance).sum(0) > 0, observables, tilted)
+    axes = ("observable", "tilted")
+    rows = {
+        "susceptibility": (axes, -nbeta * covariance),
+        "susceptibility_error": (axes, nbeta * response.error),
+        "first_order": (axes, -nbeta * response.first),
+        "second_order": (axes, -nbeta * response.second),
+    }
+    settings = posterior_settings(route, nbeta, local.localization) | {"warnings": response.warnings}
+    return xr.Dataset(rows, coords={"observable": list(observables), "tilted": list(tilted)}, attrs=settings)
 
 
-def _tilt(tilted_loss: Any, loss: Any, w: Any) -> Array:
-    """The difference of two losses, each summed over terms."""
-    return jnp.sum(tilted_loss(w)) - jnp.sum(loss(w))
+@warns("susceptibility", "susceptibility", "susceptibility_error")
+@names_ignored
+def susceptibility_of_draws(draws: Draws | Nodes, *, tilted: Functions, observables: Functions) -> xr.Dataset:
+    """The response of posterior means to a tilt of the data, from draws of chains or the nodes of a quadrature.
 
-
-def _from_draws(draws: Draws | Nodes, observables: Functions, tilts: Functions) -> tuple[dict[str, Any], dict]:
-    """Means and covariances with their errors, from values at draws or nodes, and the attributes."""
+    Args:
+        draws: Draws, as ``HMC().sample(posterior, key=key)`` or ``Quadrature().sample(...)`` returns them.
+        tilted: Name -> loss on other data; see :func:`susceptibility`, which also describes the result.
+        observables: Name -> number of parameters.
+    """
+    _require_functions(observables, tilted)
+    if not isinstance(draws, Draws | Nodes):
+        raise expected("draws", "draws of a sampler", kind_of(draws), "HMC().sample(posterior, key=key) has them")
     loss = draws.local.tree_loss
-    functions = (*observables.values(), *(eqx.Partial(_tilt, function, loss) for function in tilts.values()))
+    functions = (*observables.values(), *(eqx.Partial(_tilt, function, loss) for function in tilted.values()))
     at_point, values = draws.values(Stack(functions))
     count = len(observables)
     means = [draws.mean(values[..., i]) for i in range(values.shape[-1])]
     deviations = values - np.array([value for value, _ in means])
     spreads = np.array([draws.mean(deviations[..., i] ** 2)[0] for i in range(values.shape[-1])]) ** 0.5
-    sizes = _sizes(draws.local, (*observables.values(), *tilts.values()))
+    sizes = _sizes(draws.local, (*observables.values(), *tilted.values()))
     sizes[count:] += abs(float(draws.local.known.baseline.sum()))
-    _require_effect(spreads[:count] > 0, spreads[count:] > 0, observables, tilts)
+    _require_effect(spreads[:count] > 0, spreads[count:] > 0, observables, tilted)
     covariances = np.array(
         [[draws.mean(deviations[..., i] * deviations[..., j]) for j in range(count, len(means))] for i in range(count)]
     )
@@ -163,7 +149,24 @@ def _from_draws(draws: Draws | Nodes, observables: Functions, tilts: Functions) 
         "mean_error": ("observable", first[:, 1]),
     }
     rounded = rounding_warnings("observables or tilts", sizes, spreads, draws.local.centre.dtype)
-    return rows, draws.settings | {"warnings": [*draws.warnings(values), *rounded]}
+    settings = draws.settings | {"warnings": [*draws.warnings(values), *rounded]}
+    return xr.Dataset(rows, coords={"observable": list(observables), "tilted": list(tilted)}, attrs=settings)
+
+
+def _tilt(tilted_loss: Any, loss: Any, w: Any) -> Array:
+    """The difference of two losses, each summed over terms."""
+    return jnp.sum(tilted_loss(w)) - jnp.sum(loss(w))
+
+
+def _require_functions(observables: Functions, tilted: Functions) -> None:
+    """Raise unless there is at least one observable and one tilt, each a function."""
+    for name, functions in (("observables", observables), ("tilted", tilted)):
+        if not isinstance(functions, Mapping) or not functions:
+            came = functions if isinstance(functions, Mapping) else kind_of(functions)
+            raise expected(name, "at least one function of parameters, by name", came)
+        for label, function in functions.items():
+            if not callable(function) or isinstance(function, type):
+                raise expected(name, "functions of parameters", f"{label!r}: {kind_of(function)}")
 
 
 def _sizes(local: LocalLoss, functions: tuple[Any, ...]) -> np.ndarray:

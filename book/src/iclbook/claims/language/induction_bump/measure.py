@@ -22,7 +22,7 @@ from iclbook.claims.language.induction_bump.claim import LIBRARY
 from icllab import models
 from icllab.core.grid import tabulated
 from icllab.core.prompt import TokenPrompt
-from icllab.diagnostics import head_scores, learning_coefficient, per_length
+from icllab.diagnostics import LocalPosterior, coefficient_at_temperature, head_scores, per_length
 from icllab.diagnostics.sampling import SGLD
 from icllab.tasks import Text, text_files
 from icllab.tasks.sequences import AbstractTokens
@@ -184,16 +184,19 @@ def coefficient(
     for weights in (attention.query, attention.key, attention.value):
         weights[:, head] = True
     attention.output[head] = True
-    estimate = learning_coefficient(
+    posterior = LocalPosterior.from_network(
         model,
         task,
         data=task.sample_many(point.samples, key=of_data),
         weights=mask,
         nbeta=point.nbeta,
         localization=point.localization,
+    )
+    estimate = coefficient_at_temperature(
+        posterior,
         sampler=SGLD(chains=4, warm_up=point.warm_up, batch=point.chain_batch),
         checks=("minimum", "hessian", "step_size"),
-        key=of_chains,
+        key=jax.random.split(of_chains)[1],
         progress=False,
     )
     value, mcse, rhat = (float(estimate[name]) for name in ("estimate", "mcse", "rhat"))

@@ -12,7 +12,7 @@ from iclbook.claims.routing.degeneracy_and_the_sign.claim import (
     SINGULAR,
     UNITS,
 )
-from icllab.diagnostics import SMC, ZeroShot, learning_coefficient
+from icllab.diagnostics import SMC, LocalPosterior, ZeroShot, context_coefficients
 from icllab.diagnostics.singular.pushed_density import pushed_density
 
 VERSION = 3
@@ -46,12 +46,14 @@ def measure(point, *, key, away=0.0, power=1):
             return offset[0] ** 2 * offset[1] ** 8
         return jnp.sum((u - image) ** 2) / 2
 
-    coefficients = learning_coefficient(
-        lambda w: zero_shot(context_map(w)),
-        at,
-        zero_shot=ZeroShot(zero_shot, context_map, MULTIPLICITIES),
-        nbeta=point.nbeta_singular if point.map == SINGULAR else point.nbeta,
-        localization=point.localization,
+    coefficients = context_coefficients(
+        LocalPosterior.from_function(
+            lambda w: zero_shot(context_map(w)),
+            at,
+            nbeta=point.nbeta_singular if point.map == SINGULAR else point.nbeta,
+            localization=point.localization,
+        ),
+        ZeroShot(zero_shot, context_map, MULTIPLICITIES),
         key=of_annealing,
         sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 60)),
     )

@@ -9,7 +9,7 @@ import optax
 import icllab as icl
 from iclbook.claims.routing.half_the_degeneracy.claim import POINTS, VARIED
 from icllab.core.grid import tabulated
-from icllab.diagnostics import SMC, ZeroShot, context_rank, learning_coefficient
+from icllab.diagnostics import SMC, LocalPosterior, ZeroShot, context_coefficients, context_rank
 from icllab.models.contexts.exact_family import FastWeights
 from icllab.tasks import LinearRegression
 from icllab.training import Record
@@ -74,12 +74,11 @@ def measure(point, *, key, at_zero=False):
             return jnp.sum((u - image) ** 2) / 2  # of answers x.u to normal x
 
         order = POINTS.index(kind) * len(VARIED) + VARIED.index(varied)
-        coefficients = learning_coefficient(
-            lambda w: zero_shot(context_map(w)),
-            chosen,
-            zero_shot=ZeroShot(zero_shot, context_map),
-            nbeta=point.nbeta,
-            localization=point.localization,
+        coefficients = context_coefficients(
+            LocalPosterior.from_function(
+                lambda w: zero_shot(context_map(w)), chosen, nbeta=point.nbeta, localization=point.localization
+            ),
+            ZeroShot(zero_shot, context_map),
             key=jax.random.fold_in(of_annealing, order),
             sampler=SMC(particles=point.particles, repeats=point.repeats),
         )

@@ -7,7 +7,7 @@ import numpy as np
 
 from iclbook.claims.routing.phases_with_contexts.claim import CONTEXTS, MODELS, SIDES
 from icllab.core.grid import tabulated
-from icllab.diagnostics import SMC, free_energy
+from icllab.diagnostics import SMC, LocalPosterior, free_energy
 
 VERSION = 2
 
@@ -89,9 +89,7 @@ def measure(point, *, key, split=False, swapped=False, sign=None, effect=None):
         loss = Misfit(jnp.asarray(share), point.barrier, *numbers, point.products)
         seed_key = jax.random.fold_in(jax.random.fold_in(key, seed), point.share.index(share))
         energies = free_energy(
-            loss,
-            centre,
-            nbeta=point.samples,
+            LocalPosterior.from_function(loss, centre, nbeta=point.samples, localization=1.0),
             key=jax.random.fold_in(seed_key, list(SIDES).index(phase)),
             region=Phase(jnp.asarray(SIDES[phase], float)),
             observe=loss.observed,

@@ -1,13 +1,11 @@
 """Posteriors near the points of a flow, by quadrature."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.diagnostics import Quadrature, effective_dimension, susceptibility
+from icllab.diagnostics import LocalPosterior, Quadrature, effective_dimension, susceptibility
 from icllab.diagnostics.curves.flow_fits import landscape_loss
 from icllab.theory import induction_landscape
 
@@ -49,9 +47,13 @@ def measure(point, *, key, formed=0.0, tighter=1.0, squared=False, behind=0.0):
     observables = {"loss": plain, "attention": eqx.Partial(attention, pairs=point.pairs)}
     route = Quadrature(points=point.points, reach=point.span, scale=point.span * gamma**-0.5)
     tilts = {"tilted": {"outside": tilt}, "observables": observables}
-    settings = {"nbeta": point.nbeta, "localization": gamma, "route": route, "key": key}
-    respond = functools.partial(susceptibility, plain, **tilts, **settings)
-    responses = [respond(jnp.asarray(w)).sel(observable=list(point.observable)) for w in felt]
+    posteriors = [
+        LocalPosterior.from_function(plain, jnp.asarray(w), nbeta=point.nbeta, localization=gamma) for w in felt
+    ]
+    responses = [
+        susceptibility(posterior, **tilts, route=route, key=key).sel(observable=list(point.observable))
+        for posterior in posteriors
+    ]
     dimensions = [effective_dimension(plain, jnp.asarray(w), resolution=point.resolution, key=key).value for w in path]
     axes, losses = ("time", "observable"), induction_landscape.loss(*path.T, **sizes)
     susceptibilities = np.stack([response["susceptibility"].values[:, 0] for response in responses])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from iclbook.claims.singular.additivity.claim import ARRANGEMENTS, MOST
-from icllab.diagnostics import HMC, learning_coefficient
+from icllab.diagnostics import HMC, LocalPosterior, coefficient_at_temperature
 
 VERSION = 1
 
@@ -49,16 +49,9 @@ def measure(point, *, key, separate=False, opposed=False):
         axes = (len(contexts),) if separate else ()
         at = {"a": jnp.zeros((*axes, MOST, MOST)), "b": jnp.zeros((*axes, point.dim, MOST))}
         of_contexts = jax.random.fold_in(key, sum(map(ord, repr(contexts))))
-        return learning_coefficient(
-            Terms.from_contexts(contexts, opposed),
-            at,
-            n=point.nbeta,
-            nbeta=point.nbeta,
-            localization=1.0,
-            sampler=sampler,
-            estimand="at_temperature",
-            key=of_contexts,
-        )
+        loss = Terms.from_contexts(contexts, opposed)
+        posterior = LocalPosterior.from_function(loss, at, nbeta=point.nbeta, localization=1.0)
+        return coefficient_at_temperature(posterior, checks=(), sampler=sampler, key=of_contexts)
 
     whole = estimate(arrangement)
     single_runs = [estimate((((*range(len(units)),), 0),)) for units, _ in arrangement]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from iclbook.claims.singular.deformation.claim import SIDES
 from icllab.core.grid import tabulated
-from icllab.diagnostics import SMC, free_energy
+from icllab.diagnostics import SMC, LocalPosterior, free_energy
 
 VERSION = 1
 
@@ -46,9 +46,12 @@ def measure(point, *, key, even=False, scale=1.0):
     def anneal(tilt, phase):
         side = SIDES.index(phase)
         energies = free_energy(
-            Wells(jnp.asarray(float(tilt)), jnp.asarray(scale * point.split), even),
-            (jnp.zeros(()), jnp.zeros(point.free)),
-            nbeta=point.samples,
+            LocalPosterior.from_function(
+                Wells(jnp.asarray(float(tilt)), jnp.asarray(scale * point.split), even),
+                (jnp.zeros(()), jnp.zeros(point.free)),
+                nbeta=point.samples,
+                localization=1.0,
+            ),
             key=jax.random.fold_in(jax.random.fold_in(key, round(1000 * (tilt + 1))), side),
             region=Half(jnp.asarray(2.0 * side - 1)),
             observe=place,

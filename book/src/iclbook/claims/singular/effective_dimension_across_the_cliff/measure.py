@@ -22,7 +22,7 @@ from iclbook.claims.singular.effective_dimension_across_the_cliff.claim import (
     TOP,
 )
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, Quadrature, learning_coefficient
+from icllab.diagnostics import HMC, LocalPosterior, Quadrature, coefficient_at_temperature
 from icllab.models import ItemLabelNetwork
 from icllab.tasks import ItemLabel
 from icllab.theory import induction_landscape
@@ -151,7 +151,8 @@ def strengths(point, answers, w, loss, key, *, late):
     for resolution in point.resolution:
         nbeta = point.localization / resolution
         route = Quadrature(points=point.points, scale=float((point.localization + nbeta * steep[-1]) ** -0.5))
-        nodes = route.sample(along, jnp.zeros(3), nbeta=nbeta, localization=point.localization, key=key)
+        posterior = LocalPosterior.from_function(along, jnp.zeros(3), nbeta=nbeta, localization=point.localization)
+        nodes = route.sample(posterior, key=key)
         differences = nodes.values(along.observed)[1]
         mean, error = nodes.mean(differences[:, 0])
         columns["coefficient"].append(nbeta * mean)
@@ -179,15 +180,8 @@ def attention(point, seed, key, *, together):
             sampler = HMC(chains=point.chains, warm_up=point.warm_up)
             divergence = ranks.Divergence(machine, machine(w))
             chains_key = jax.random.fold_in(of_chains, stage)
-            chains = learning_coefficient(
-                divergence,
-                w,
-                nbeta=point.nbeta,
-                localization=1.0,
-                estimand="at_temperature",
-                sampler=sampler,
-                key=chains_key,
-            )
+            posterior = LocalPosterior.from_function(divergence, w, nbeta=point.nbeta, localization=1.0)
+            chains = coefficient_at_temperature(posterior, checks=(), sampler=sampler, key=chains_key)
             values |= estimate_row(chains)
         checkpoints[stage] = values
     return checkpoints

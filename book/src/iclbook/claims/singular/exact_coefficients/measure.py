@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from iclbook.claims.singular.exact_coefficients.claim import ATTENTION, LAYERS, STRATA
-from icllab.diagnostics import HMC, SMC, free_energy, learning_coefficient
+from icllab.diagnostics import HMC, SMC, LocalPosterior, coefficient_at_temperature, free_energy
 
 VERSION = 1
 
@@ -20,20 +20,16 @@ def measure(point, *, key, rank_lost=False, full_rank=False):
     loss, at, precision, region = loss_of(point.model, rank_lost, full_rank)
     of_annealing, of_chains = jax.random.split(key)
     energies = free_energy(
-        loss,
-        at,
-        nbeta=point.nbeta,
+        LocalPosterior.from_function(loss, at, nbeta=point.nbeta, localization=precision),
         key=of_annealing,
-        localization=precision,
         region=region,
         sampler=SMC(repeats=len(point.seed), particles=point.particles, moves=(2, 20)),
     )
     estimate, error, warnings = np.nan, np.nan, 0
     if region is None:
         sampler = HMC(chains=point.chains, draws=point.draws, warm_up=min(point.warm_up, point.draws))
-        chains = learning_coefficient(
-            loss, at, n=point.samples, key=of_chains, sampler=sampler, localization=precision, estimand="at_temperature"
-        )
+        posterior = LocalPosterior.from_function(loss, at, n=point.samples, localization=precision)
+        chains = coefficient_at_temperature(posterior, checks=(), key=of_chains, sampler=sampler)
         estimate, error = float(chains["estimate"]), float(chains["mcse"])
         warnings = len(chains.attrs["warnings"])
     return {

@@ -7,7 +7,7 @@ import numpy as np
 
 from iclbook.claims.singular._linear_attention import all_prompts, estimate_row
 from icllab.core.prompt import RegressionPrompt
-from icllab.diagnostics import HMC, learning_coefficient
+from icllab.diagnostics import HMC, LocalPosterior, coefficient_at_temperature
 from icllab.models import Attention, Joined
 
 VERSION = 1
@@ -65,7 +65,6 @@ def measure(point, *, key, weighting="linear", wider=0):
 
     worst = max(map(mismatch, jax.random.split(of_weights, TRIED)))
     sampler = HMC(chains=point.chains, warm_up=point.warm_up, draws=point.draws)
-    chains = learning_coefficient(
-        loss, at, n=point.samples, localization=1.0, estimand="at_temperature", key=of_chains, sampler=sampler
-    )
+    posterior = LocalPosterior.from_function(loss, at, n=point.samples, localization=1.0)
+    chains = coefficient_at_temperature(posterior, checks=(), key=of_chains, sampler=sampler)
     return {name: ((), value) for name, value in (estimate_row(chains) | {"loss_mismatch": worst}).items()}

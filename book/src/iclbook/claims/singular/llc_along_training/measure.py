@@ -8,7 +8,7 @@ from iclbook.claims.singular import _ranks as ranks
 from iclbook.claims.singular._linear_attention import estimate_row
 from iclbook.claims.singular.llc_along_training.claim import BREAKS, EVERY, RANKS
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, learning_coefficient
+from icllab.diagnostics import HMC, LocalPosterior, coefficient_at_temperature
 from icllab.diagnostics.curves.breakpoints import change_points
 
 VERSION = 3
@@ -39,12 +39,11 @@ def measure(point, *, key, start=None, together=False, backwards=False):
         columns = {"learning_coefficient": [], "learning_coefficient_error": [], "sampler_warnings": []}
         for i, checkpoint in enumerate(point.checkpoint):
             w = jax.tree.map(lambda leaf, i=checkpoint // EVERY: leaf[i], path)
-            chains = learning_coefficient(
-                ranks.Divergence(machine, machine(w)),
-                w,
-                nbeta=point.nbeta,
-                localization=1.0,
-                estimand="at_temperature",
+            chains = coefficient_at_temperature(
+                LocalPosterior.from_function(
+                    ranks.Divergence(machine, machine(w)), w, nbeta=point.nbeta, localization=1.0
+                ),
+                checks=(),
                 sampler=HMC(chains=point.chains, warm_up=point.warm_up),
                 key=jax.random.fold_in(of_chains, i),
             )

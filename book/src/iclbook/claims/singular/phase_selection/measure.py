@@ -7,7 +7,7 @@ import numpy as np
 
 from iclbook.claims.singular.phase_selection.claim import PHASES
 from icllab.core.grid import tabulated
-from icllab.diagnostics import SMC, free_energy
+from icllab.diagnostics import SMC, LocalPosterior, free_energy
 
 VERSION = 2
 
@@ -56,9 +56,7 @@ def measure(point, *, key, linear=False, effect=None):
         def anneal(samples, phase):
             loss = Misfit(jnp.asarray(data[:samples].mean(axis=0)), point.barrier, point.effect, linear)
             energy = free_energy(
-                loss,
-                centre,
-                nbeta=[float(samples)],
+                LocalPosterior.from_function(loss, centre, nbeta=[float(samples)], localization=1.0),
                 key=jax.random.fold_in(jax.random.fold_in(seed_key, samples), PHASES.index(phase)),
                 region=Side(jnp.asarray(2.0 * PHASES.index(phase) - 1)),
                 sampler=SMC(particles=point.particles, repeats=point.repeats, moves=(2, 20)),

@@ -7,7 +7,15 @@ import numpy as np
 
 from iclbook.claims.singular.toy_superposition.claim import CHECKED, COUNTS, FEATURES, LATE, POLYGONS, PRESENT
 from icllab.core.grid import tabulated
-from icllab.diagnostics import HMC, SMC, SpectrumSolver, free_energy, hessian_spectrum, learning_coefficient
+from icllab.diagnostics import (
+    HMC,
+    SMC,
+    LocalPosterior,
+    SpectrumSolver,
+    coefficient_at_temperature,
+    free_energy,
+    hessian_spectrum,
+)
 from icllab.theory import superposition
 
 VERSION = 1
@@ -68,9 +76,8 @@ def measure(point, *, key, rectified=True, localization=None, factor=1.0):
     def coefficient(at, key):
         sampler = HMC(warm_up=point.warm_up, draws=2 * point.warm_up, dispersion=0.1)
         gamma = localization or point.localization
-        result = learning_coefficient(
-            loss, at, n=point.n, nbeta=point.n, localization=gamma, estimand="at_temperature", sampler=sampler, key=key
-        )
+        posterior = LocalPosterior.from_function(loss, at, nbeta=point.n, localization=gamma)
+        result = coefficient_at_temperature(posterior, checks=(), sampler=sampler, key=key)
         return float(result["estimate"]), float(result["mcse"]), len(result.attrs["warnings"])
 
     def measure_polygon(polygon):
@@ -111,9 +118,8 @@ def measure(point, *, key, rectified=True, localization=None, factor=1.0):
             origin = {"weights": jnp.zeros((2, FEATURES)), "bias": jnp.zeros(FEATURES)}
             sampler = SMC(repeats=point.repeats)
             tempered = Loss(rectified, factor)
-            annealing = free_energy(
-                tempered, origin, nbeta=point.nbeta, observe=corners, sampler=sampler, key=of_posterior
-            )
+            posterior = LocalPosterior.from_function(tempered, origin, nbeta=point.nbeta, localization=1.0)
+            annealing = free_energy(posterior, observe=corners, sampler=sampler, key=of_posterior)
             share[:], warnings = (annealing["observed"], annealing["observed_error"]), len(annealing.attrs["warnings"])
         names = ("posterior_share", "posterior_share_error")
         shares = {name: (("nbeta", "corners"), values) for name, values in zip(names, share, strict=True)}

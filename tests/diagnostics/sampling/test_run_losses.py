@@ -5,15 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray as xr
+from refusals import unchecked
 
 import icllab as icl
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
-from icllab.diagnostics import HMC, SMC, learning_coefficient
+from icllab.diagnostics import HMC, LocalPosterior, along, coefficient_at_temperature
 from icllab.diagnostics.sampling.chains import _turns
-from icllab.diagnostics.singular import temperature_estimates
-from icllab.diagnostics.singular.run_losses import network_loss, prompts_for, requested_steps, run_loss
+from icllab.diagnostics.sampling.run_losses import network_loss, prompts_for, run_loss
 from icllab.models import LinearAttention
 from icllab.tasks import LinearRegression
 from icllab.training import Record, Sweep
@@ -58,17 +57,17 @@ def shape_of(prompts):
 def test_a_members_loss_is_the_tasks(trained):
     task, run, prompts = trained
     for step in (None, 1):
-        loss, params = run_loss(run, step, 1, task, positions="every", per_position=False, prompt=shape_of(prompts))
+        loss, params = run_loss(run, step, 1, task, per_position=False, prompt=shape_of(prompts))
         model = (run.members if step is None else run.trajectory.at(step)).member(1)
         wanted = mean_loss(model, task, prompts)
         np.testing.assert_allclose(applied(loss, params, prompts), wanted, rtol=1e-5)
         assert float(loss.task.noise_variance) == pytest.approx(0.5)  # the member's own
-        terms, _ = run_loss(run, step, 1, task, positions="every", per_position=True, prompt=shape_of(prompts))
+        terms, _ = run_loss(run, step, 1, task, per_position=True, prompt=shape_of(prompts))
         found = np.asarray(applied(terms, params, prompts))
         assert found.ndim == 1
         np.testing.assert_allclose(np.sum(found), wanted, rtol=1e-5)
     with pytest.raises(InputError, match=r"step: expected one of the kept steps \[1, 2\], got 3"):
-        run_loss(run, 3, 0, task, positions="every", per_position=False, prompt=shape_of(prompts))
+        run_loss(run, 3, 0, task, per_position=False, prompt=shape_of(prompts))
 
 
 def test_what_is_drawn_and_which_steps(trained):
@@ -78,59 +77,54 @@ def test_what_is_drawn_and_which_steps(trained):
     with pytest.raises(InputError, match="key: expected one random key of JAX, got 0"):
         network_loss(run.member(0), task, key=0, data=prompts)
     assert prompts_for(task, 7, key=jax.random.key(0)).y.shape[0] == 7
-    with pytest.raises(InputError, match="task: expected the task of the run"):
+    with pytest.raises(InputError, match="task: expected the task, which owns the loss"):
         prompts_for(None, 7, key=jax.random.key(0))
-    assert requested_steps(run, None) == (None,)
-    assert requested_steps(run, 2) == requested_steps(run, np.int64(2)) == (2,)
-    assert requested_steps(run, [1, 2]) == (1, 2)
-    with pytest.raises(InputError, match="at: expected None, a step that was kept, or several"):
-        requested_steps(run, "end")
 
 
 @pytest.mark.slow
 def test_steps_and_members_share_a_program(trained):
-    """Two members at two steps; the second call, at another step, compiles no sampler again."""
+    """Two steps of two members: the later posteriors compile no sampler again."""
     task, run, prompts = trained
-    how = {"task": task, "data": prompts, "sampler": HMC(warm_up=8, draws=24, mode="vmap")}
-    found = learning_coefficient(run, [1, 2], key=jax.random.key(4), **how)
-    assert found["estimate"].sizes == {"member": 2, "step": 2}
-    assert found.attrs["n"] == 20
-    assert found.attrs["warnings"][0].startswith("member 0: step 1: ")
-    assert np.isfinite(found["estimate"]).all()
+    how = {"sampler": HMC(warm_up=8, draws=24, mode="vmap"), "checks": (), "key": jax.random.key(4)}
+
+    def estimate(member, step):
+        posterior = LocalPosterior.from_run(run, step, task=task, data=prompts, member=member)
+        return coefficient_at_temperature(posterior, **how)
+
+    first = estimate(0, 1)
     compiled = _turns._cached._cache_size()
-    one = learning_coefficient(run, np.int64(2), key=jax.random.key(4), **how)
+    table = along(
+        "member", {member: along("step", {1: estimate(member, 1), 2: estimate(member, 2)}) for member in (0, 1)}
+    )
     assert _turns._cached._cache_size() == compiled
-    np.testing.assert_allclose(one["estimate"], found["estimate"].sel(step=2), rtol=1e-4)
-    assert "step" not in one.dims
+    assert table["estimate"].sizes == {"member": 2, "step": 2}
+    assert table.attrs["n"] == 20
+    assert table.attrs["warnings"][0].startswith("member 0: step 1: ")
+    assert np.unique(table["estimate"]).size == 4
+    assert float(table["estimate"][0, 0]) == float(first["estimate"])
 
 
-def test_data_have_a_size_and_prompts_that_are_drawn_have_none(trained, monkeypatch):
-    """They estimate the population's loss: n is that of the data, or what is asked for."""
+def test_a_posterior_is_that_of_one_kept_step_of_one_member(trained):
     task, run, prompts = trained
-    seen = []
-
-    def noted(found_by, loss, at, data, *, n, **how):
-        seen.append((n, len(data.y)))
-        return xr.Dataset({"estimate": 1.0}, attrs={"warnings": []})
-
-    monkeypatch.setattr(temperature_estimates, "estimates", noted)
-    how = {"task": task, "key": jax.random.key(4), "sampler": HMC(warm_up=8, draws=8, mode="vmap")}
-    for data, n in ((prompts, None), (12, None), (12, 50.0), (prompts, 50.0)):
-        learning_coefficient(run, data=data, n=n, **how)
-    assert seen[::2] == [(20, 20), (None, 12), (50.0, 12), (50.0, 20)]
-
-
-def test_annealing_has_no_terms(trained):
-    task, run, prompts = trained
-    with pytest.raises(InputError, match="per_position: expected False with SMC, which has no terms, got True"):
-        learning_coefficient(run, task=task, data=prompts, per_position=True, sampler=SMC(), key=jax.random.key(4))
+    posterior = LocalPosterior.from_run(run, np.int64(2), task=task, data=prompts, member=1, per_position=True)
+    assert posterior.temperature == pytest.approx(20 / np.log(20))
+    wanted = mean_loss(run.trajectory.at(2).member(1), task, prompts)
+    np.testing.assert_allclose(np.sum(applied(posterior.loss, posterior.at, prompts)), wanted, rtol=1e-5)
+    for options, said in (
+        ({"step": 3}, r"step: expected one of the kept steps \[1, 2\], got 3"),
+        ({"step": [1, 2]}, "step: expected one step that was kept, or None, got"),
+        ({"member": 2}, "member: expected an integer from 0 to 1, got 2"),
+        ({"data": 64}, "data: expected prompts, got 64; task.sample_many"),
+    ):
+        with unchecked(), pytest.raises(InputError, match=said):
+            LocalPosterior.from_run(run, **({"step": 1, "task": task, "data": prompts} | options))
 
 
 def test_the_loss_of_padded_prompts_is_the_mean_over_their_targets_in_any_blocks(trained):
     task, run, prompts = trained
     mask = np.arange(5)[None] < 1 + np.arange(20)[:, None] % 5
     padded = jax.vmap(lambda p, m: RegressionPrompt(p.x, p.y, m))(prompts, jnp.asarray(mask))
-    options = {"positions": "every", "prompt": shape_of(padded), "data": padded}
+    options = {"prompt": shape_of(padded), "data": padded}
     loss, params = run_loss(run, None, 0, task, per_position=False, **options)
     model = run.member(0)
     rows = np.where(mask, eqx.filter_jit(lambda m: jax.vmap(lambda p: task.loss(m(p), p))(prompts))(model), 0)

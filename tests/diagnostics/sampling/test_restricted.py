@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diagnostics.questions import ask
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, learning_coefficient
+from icllab.diagnostics import HMC, coefficient_at_temperature
 
-HOW = {"n": 1e5, "nbeta": 1e4, "localization": 1.0, "sampler": HMC(chains=8, warm_up=300, draws=600)}
+HOW = {"nbeta": 1e4, "localization": 1.0, "checks": (), "sampler": HMC(chains=8, warm_up=300, draws=600)}
 
 
 def at():
@@ -28,9 +29,9 @@ def test_the_coefficient_of_a_block_is_its_own():
     """3/2 of the regular one; of the product 1/2 less 1/(log nbeta + 1.50), by the integral of a Bessel function."""
     key = jax.random.key(0)
     with jax.enable_x64(True):
-        regular = learning_coefficient(both, at(), weights=lambda w: w["regular"], key=key, **HOW)
-        product = learning_coefficient(both, at(), weights=lambda w: w["product"], key=key, **HOW)
-        of_context = learning_coefficient(first, at(), key=key, **HOW)
+        regular = ask(coefficient_at_temperature, both, at(), weights=lambda w: w["regular"], key=key, **HOW)
+        product = ask(coefficient_at_temperature, both, at(), weights=lambda w: w["product"], key=key, **HOW)
+        of_context = ask(coefficient_at_temperature, first, at(), key=key, **HOW)
     assert (regular.attrs["parameters"], product.attrs["parameters"]) == (3, 2)
     for found in (regular, of_context):
         assert float(found["mcse"]) < 0.04
@@ -43,8 +44,8 @@ def test_the_coefficient_of_a_block_is_its_own():
 def test_weights_that_are_not_there_or_not_felt_are_refused():
     key = jax.random.key(0)
     with pytest.raises(InputError, match="weights: expected weights that the loss depends on"):
-        learning_coefficient(first, at(), weights=lambda w: w["product"], key=key, **HOW)
+        ask(coefficient_at_temperature, first, at(), weights=lambda w: w["product"], key=key, **HOW)
     with pytest.raises(InputError, match="weights: expected parts with floating-point arrays"):
-        learning_coefficient(both, at(), weights=lambda w: w["name"], key=key, **HOW)
+        ask(coefficient_at_temperature, both, at(), weights=lambda w: w["name"], key=key, **HOW)
     with pytest.raises(InputError, match="weights: expected parts of the tree"):
-        learning_coefficient(both, at(), weights=lambda w: w["head"], key=key, **HOW)
+        ask(coefficient_at_temperature, both, at(), weights=lambda w: w["head"], key=key, **HOW)

@@ -86,7 +86,7 @@ def _mask(at: Any, weights: Any) -> Any:
 
 
 def _require_effect(partial_loss: HeldLoss, part: Any, data: Any) -> None:
-    """Raise if the loss beside the point is the loss at the point, and has no derivative along the way."""
+    """Raise if the loss is the same beside the point, and its derivative along the way is zero."""
     samples = () if data is None else (data,)
     beside = jax.tree.map(
         lambda leaf: leaf + 0.1 * (1 + abs(leaf)) * np.cos(np.arange(leaf.size)).reshape(leaf.shape).astype(leaf.dtype),

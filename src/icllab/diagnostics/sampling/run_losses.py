@@ -15,7 +15,6 @@ from icllab.diagnostics.sampling.sampled_losses import BLOCK
 from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run
 from icllab.training.streams import (
-    Positions,
     chosen_positions,
     losses_at,
     require_prediction,
@@ -61,7 +60,6 @@ def run_loss(
     member: int,
     task: Any,
     *,
-    positions: Positions,
     per_position: bool,
     prompt: Any,
     data: Any = None,
@@ -81,7 +79,7 @@ def run_loss(
     swept = {name: values for name, values in run.members.coordinates.items() if name.startswith("task.")}
     task = replaced(task, "task", {name: jnp.asarray(values[member]) for name, values in swept.items()})
     prediction = require_prediction(predictor, task, prompt)
-    indices = chosen_positions(positions, prompt.positions, prediction)
+    indices = chosen_positions("every", prompt.positions, prediction)
     targets = None if data is None else _mean_targets(task, data, indices)
     return RunLoss(static, task, indices, prompt.positions, per_position, targets), params
 
@@ -99,7 +97,6 @@ def network_loss(
     *,
     key: Any,
     data: Any = None,
-    positions: Positions | None = None,
     per_position: bool = False,
 ) -> tuple[RunLoss, Any, Any]:
     """The loss of one network on a fixed sample of a task, its floating-point arrays, and the prompts of the sample.
@@ -111,7 +108,8 @@ def network_loss(
         InputError: The network is not one predictor with floating-point arrays that JAX can differentiate.
     """
     require_task(task)
-    require_key(key)
+    if key is not None or data is None or isinstance(data, int):
+        require_key(key)
     model: Any = network.predictor if isinstance(network, Run) else network
     if not callable(model) or isinstance(model, type):
         hint = "ensemble.member(i) is one of several" if isinstance(model, Ensemble) else ""
@@ -124,7 +122,7 @@ def network_loss(
         raise expected("loss", "a network with floating-point arrays before its task", kind_of(model))
     prompts = prompts_for(task, data, key=key)
     prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
-    indices = chosen_positions(positions or "every", prompt.positions, require_prediction(model, task, prompt))
+    indices = chosen_positions("every", prompt.positions, require_prediction(model, task, prompt))
     targets = _mean_targets(task, prompts, indices)
     block = prompts_at_once(cast(Predictor, model), prompt, 4 * BLOCK) // 4
     small = None if block == BLOCK else max(block, 1)  # of large vocabularies; a gradient holds more than the logits
@@ -134,7 +132,7 @@ def network_loss(
 def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
     """The given prompts, or a number of prompts sampled from the task."""
     if task is None:
-        raise expected("task", "the task of the run, which owns its loss", task)
+        raise expected("task", "the task, which owns the loss", task)
     require_task(task)
     data = PROMPTS if data is None else data
     if not isinstance(data, int):
@@ -148,12 +146,3 @@ def prompts_for(task: Any, data: Any, *, key: Any) -> Any:
 def _sample(task: Any, count: int, key: Any) -> Any:
     require_randomness(task, count)
     return task.sample_many(count, key=key)
-
-
-def requested_steps(run: Run, at: Any) -> tuple[int | None, ...]:
-    """The steps as a tuple: None for the end of the run."""
-    if at is None or isinstance(at, int | np.integer):
-        return (None if at is None else int(at),)
-    if not isinstance(at, list | tuple | range | np.ndarray) or not len(at):
-        raise expected("at", "None, a step that was kept, or several", at)
-    return tuple(int(step) for step in at)
