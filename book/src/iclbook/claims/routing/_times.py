@@ -22,8 +22,8 @@ def times(losses: xr.DataArray, *, plateau: float, level: float = 0.5) -> xr.Dat
     """
     options = {"plateau": plateau, "end": 0.0, "level": level, "scale": "log"}
     parts = [transitions(losses.sel(seed=seed, drop=True), **options) for seed in losses.seed.values]
-    parts = [part.rename(crossed="transitioned")[list(OF_PROGRAMS)].drop_attrs() for part in parts]
-    return xr.concat(parts, dim=losses.seed)
+    selected: list[xr.Dataset] = [part.rename(crossed="transitioned")[list(OF_PROGRAMS)].drop_attrs() for part in parts]
+    return xr.concat(selected, dim=losses.seed)
 
 
 def concordance(times: xr.Dataset, frequency: xr.DataArray) -> xr.DataArray:
