@@ -300,7 +300,7 @@ def test_nothing_is_wider_than_the_page(tab, address):
                 assert drawn["x"] + drawn["width"] <= width, id
 
 
-def test_curves_of_different_x_are_drawn_on_one_axis_and_what_has_no_logarithm_is_a_gap(tab, address):
+def test_a_value_without_a_logarithm_is_a_gap_in_a_curve(tab, address):
     tab.goto(address)
     drawn = tab.evaluate(
         """async () => {
@@ -309,13 +309,13 @@ def test_curves_of_different_x_are_drawn_on_one_axis_and_what_has_no_logarithm_i
           const plot = figure(document.getElementById("main"), "two", curves);
           const y = { label: "y", scale: "log" };
           plot.draw({
-            curves: [{ label: "a", x: [1, 2, 4], y: [1, 0, 3] }, { label: "b", x: [2, 3], y: [5, null] }],
+            curves: [{ label: "a", x: [1, 2, 4], y: [1, 0, 3] }, { label: "b", x: [1, 2, 4], y: [5, null, 2] }],
             axes: { x: { label: "x", scale: "linear" }, y, mark: null },
           });
           return document.querySelector("figure").drawn.data.map((one) => Array.from(one, (value) => value ?? null));
         }"""
     )
-    assert drawn == [[1, 2, 3, 4], [1, None, None, 3], [None, 5, None, None]]
+    assert drawn == [[1, 2, 4], [1, None, 3], [5, None, 2]]
 
 
 def test_curves_follow_the_colours_of_the_page(tab, address):

@@ -42,7 +42,7 @@ def _rendered(figure: Figure, kind: Literal["png", "pdf"], dpi: float = 300) -> 
 
 
 def png_bytes(figure: Figure, dpi: float = 300) -> bytes:
-    """The figure as a PNG of so many dots per inch."""
+    """The figure as a PNG, with a resolution in dots per inch."""
     return _rendered(figure, "png", dpi)
 
 

@@ -38,8 +38,7 @@ class Api:
         self.endpoints = [
             Endpoint(path="/api/claims", answer=self.gallery),
             Endpoint(path="/api/claims/{subject}/{finding}", answer=self.claim),
-            Endpoint(path="/api/claims/{subject}/{finding}/figure.png", answer=self.recorded_figure),
-            Endpoint(path="/api/claims/{subject}/{finding}/card.png", answer=self.small_figure),
+            Endpoint(path="/api/claims/{subject}/{finding}/{name}.png", answer=self.recorded_figure),
             Endpoint(path="/api/claims/{subject}/{finding}/report.html", answer=self.report),
             Endpoint(path="/api/results/{subject}/{finding}/{name}/{file}", answer=self.download, query=True),
             Endpoint(path="/api/explorers", answer=self.explorers),
@@ -149,14 +148,10 @@ class Api:
         html = joined(html, tag("p", report, class_="links"), tag("h2", "Texts"), *sources)
         return json_response({"claim": card.claim, "html": html, "sizes": [] if card.origin else list(card.sizes)})
 
-    def small_figure(self, subject: str, finding: str) -> Response:
-        """The figure that the claim's book has for lists."""
-        return self.recorded_figure(subject, finding, small=True)
-
-    def recorded_figure(self, subject: str, finding: str, small: bool = False) -> Response:
-        """The figure that the claim's book has."""
-        path = cards.recorded_figure(self.entry(f"{subject}/{finding}").card.claim, small=small)
-        if path is None:
+    def recorded_figure(self, subject: str, finding: str, name: str) -> Response:
+        """The figure that the claim's book has, ``figure``, or that for lists, ``card``."""
+        path = cards.recorded_figure(self.entry(f"{subject}/{finding}").card.claim, small=name == "card")
+        if path is None or name not in ("figure", "card"):
             raise NotFound("figure: the claim has none in its book")
         return Response(path.read_bytes(), media_type="image/png")
 

@@ -132,16 +132,10 @@ function start(root, declaration, source, problem) {
     history.replaceState(history.state, "", "#/explore/" + id + (query ? "?" + query : ""));
   }
 
-  const restyle = () => [plot, heatMap].forEach((drawing) => drawing?.restyle());
-  const themes = new MutationObserver(restyle), dark = window.matchMedia("(prefers-color-scheme: dark)");
-  for (const node of [document.documentElement, document.body]) themes.observe(node, { attributes: true, attributeFilter: ["data-theme", "class"] });
-  dark.addEventListener("change", restyle);
   ask();
   return () => {
     gone = true;
     clearTimeout(timer);
-    themes.disconnect();
-    dark.removeEventListener("change", restyle);
     plot?.destroy();
     heatMap?.destroy();
   };

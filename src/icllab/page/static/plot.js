@@ -2,14 +2,13 @@
 //
 //   const plot = figure(root, "name for a screen reader", kind);    kind: curves, or map of map.js
 //   plot.draw(content);    content of an answer
-//   plot.restyle();        after a change of colours
 //   plot.destroy();
 //
 // A kind has `prepare(content)` -> what is drawn, with `axes`, the uPlot `data`, a `key` that changes whenever the chart
 // must be made anew, and `sentence` and `tables` for its text alternatives; `options(drawn, colour)` for uPlot; and
 // optionally `beside(drawn)`, elements below the chart. `root.querySelector("figure").drawn` is what is drawn.
 
-import { along, colours, spelled, ticks } from "./scales.js";
+import { along, colours, followColours, spelled, ticks } from "./scales.js";
 import { described, disclosure, element, table } from "./numbers.js";
 
 const DASHES = [[], [9, 4], [2, 3], [9, 3, 2, 3], [5, 5], [14, 4]];
@@ -42,6 +41,7 @@ export function figure(root, name, kind) {
     chart.setSize(size(width));
   });
   observer.observe(canvas);
+  const unfollow = followColours(() => frame.drawn && make());
 
   return {
     draw(content) {
@@ -53,8 +53,8 @@ export function figure(root, name, kind) {
       beside.replaceChildren(...(kind.beside?.(drawn) ?? []));
       numbers.refresh();
     },
-    restyle: () => frame.drawn && make(),
     destroy() {
+      unfollow();
       observer.disconnect();
       chart?.destroy();
       frame.remove();
@@ -87,9 +87,7 @@ export const curves = {
   grid: true,
 
   prepare({ curves, axes }) {
-    const tables = curves.map(({ x, y }) => [x, y.map((value) => (along(value, axes.y.scale) === null ? null : value))]);
-    const same = tables.every(([x]) => x.length === tables[0][0].length && x.every((value, i) => value === tables[0][0][i]));
-    const data = same ? [tables[0][0], ...tables.map(([, y]) => y)] : window.uPlot.join(tables);
+    const data = [curves[0].x, ...curves.map(({ y }) => y.map((value) => (along(value, axes.y.scale) === null ? null : value)))];
     const labels = curves.map((curve) => curve.label);
     return { data, axes, labels, key: JSON.stringify([axes.x, axes.y, labels]) };
   },

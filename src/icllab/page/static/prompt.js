@@ -7,7 +7,7 @@
 
 import { element, disclosure, table } from "./numbers.js";
 import { curves, figure } from "./plot.js";
-import { colours } from "./scales.js";
+import { colours, followColours } from "./scales.js";
 import { prompts } from "./server.js";
 import { viridis } from "./viridis.js";
 
@@ -168,22 +168,14 @@ export async function show(root, source = prompts) {
   canvas.addEventListener("click", (event) => choose(cell(event)[0]));
   for (const part of [strip, canvas]) part.addEventListener("pointerleave", () => look(selected));
 
-  const restyle = () => {
-    if (!answer) return;
-    plot.restyle();
-    look(selected);
-  };
-  const widths = new ResizeObserver(() => answer && paint(canvas, answer, selected)), themes = new MutationObserver(restyle), dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const widths = new ResizeObserver(() => answer && paint(canvas, answer, selected)), unfollow = followColours(() => answer && look(selected));
   widths.observe(pattern);
-  for (const node of [document.documentElement, document.body]) themes.observe(node, { attributes: true, attributeFilter: ["data-theme", "class"] });
-  dark.addEventListener("change", restyle);
   ask({});
   return () => {
     gone = true;
     clearTimeout(timer);
     widths.disconnect();
-    themes.disconnect();
-    dark.removeEventListener("change", restyle);
+    unfollow();
     plot.destroy();
     root.replaceChildren();
   };

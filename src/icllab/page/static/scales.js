@@ -64,3 +64,14 @@ export function colours(element) {
     series: series.map((colour, i) => read("--series-" + (i + 1), colour)),
   };
 }
+
+// `followColours(listener)` calls the listener after a change of colours, until the function that it returns is called.
+export function followColours(listener) {
+  const themes = new MutationObserver(listener), dark = window.matchMedia("(prefers-color-scheme: dark)");
+  for (const node of [document.documentElement, document.body]) themes.observe(node, { attributes: true, attributeFilter: ["data-theme", "class"] });
+  dark.addEventListener("change", listener);
+  return () => {
+    themes.disconnect();
+    dark.removeEventListener("change", listener);
+  };
+}
