@@ -17,7 +17,7 @@ from icllab.core.files import write_atomically
 from icllab.figures import png_bytes
 from icllab.figures.style import CARD, PAGE, Look, drawn_as
 from icllab.lab import records, registry
-from icllab.lab.results import picture
+from icllab.lab.drawing import picture
 
 FOLDER = Path(iclbook.__file__).parent / "figures"
 _DPI = {PAGE: 160, CARD: 200}
