@@ -110,7 +110,8 @@ def test_the_corpus_of_smoke_is_the_same_everywhere_and_is_split_by_file():
 
 def test_the_coefficient_is_that_of_one_head_of_the_last_layer(text, monkeypatch):
     model, masks = measure.network(POINT, 2, key=jax.random.key(0)), []
-    monkeypatch.setattr(measure, "learning_coefficient", lambda *arguments, weights, **options: masks.append(weights))
+    seen = lambda posterior, **options: masks.append(posterior.weights)  # noqa: E731
+    monkeypatch.setattr(measure, "coefficient_at_temperature", seen)
     with pytest.raises(TypeError):
         measure.coefficient(model, text, 1, POINT, key=jax.random.key(1))
     (mask,) = masks

@@ -119,9 +119,9 @@ def test_losses_draws_and_keys_are_those_of_the_map(monkeypatch):
     """The few-shot loss is the zero-shot one of the map; draws and populations have keys of their own."""
     seen = []
 
-    def estimated(few_shot, at, *, zero_shot, key, nbeta, **options):
+    def estimated(posterior, zero_shot, *, key, **options):
         assert zero_shot.multiplicities == claim.MULTIPLICITIES
-        seen.append((few_shot, zero_shot, at, nbeta, jax.random.key_data(key).tolist()))
+        seen.append((posterior.loss, zero_shot, posterior.at, posterior.nbeta, jax.random.key_data(key).tolist()))
         rows = {
             "estimate": ("side", [1.0, 2.0]),
             "estimate_error": ("side", [0.1, 0.1]),
@@ -134,7 +134,7 @@ def test_losses_draws_and_keys_are_those_of_the_map(monkeypatch):
         seen.append((context_map, draws, jax.random.key_data(key).tolist()))
         return xr.Dataset({"exponent": ("m", [0.5]), "exponent_error": ("m", [0.1])}, attrs={"density": "vanishes"})
 
-    monkeypatch.setattr(measure, "learning_coefficient", estimated)
+    monkeypatch.setattr(measure, "context_coefficients", estimated)
     monkeypatch.setattr(measure, "pushed_density", counted)
     point = SimpleNamespace(side=claim.SIDES, nbeta=1e6, nbeta_singular=1e12, localization=1.0, draws=7, groups=4)
     for name, known, scale in (("(w1^2, w2)", 0.3**4 * 0.5**8, 1e12), ("|w|^2", 0.34**2 / 2, 1e6)):

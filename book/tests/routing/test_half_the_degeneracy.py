@@ -63,7 +63,8 @@ def test_the_map_is_that_of_the_model_and_only_what_varies_moves(monkeypatch):
     """The few-shot loss is the divergence from the answers of the model, with the last context, in NumPy."""
     seen, ranks = [], []
 
-    def estimated(few_shot, at, *, zero_shot, key, **options):
+    def estimated(posterior, zero_shot, *, key, **options):
+        few_shot, at = posterior.loss, posterior.at
         seen.append((few_shot, at, zero_shot, tuple(np.asarray(jax.random.key_data(key)).tolist())))
         rows = {"estimate": ("side", [1.0, 2.0]), "estimate_error": ("side", [0.1, 0.1])}
         rows |= {"difference": 1.0, "difference_error": 0.1}
@@ -73,7 +74,7 @@ def test_the_map_is_that_of_the_model_and_only_what_varies_moves(monkeypatch):
         ranks.append((model, context, len(jax.tree.leaves(weights(model)))))
         return SimpleNamespace(degeneracy=3, converged=True)
 
-    monkeypatch.setattr(measure, "learning_coefficient", estimated)
+    monkeypatch.setattr(measure, "context_coefficients", estimated)
     monkeypatch.setattr(measure, "context_rank", ranked)
     point = SimpleNamespace(dim=4, length=8, hidden=2, point=("drawn",), varied=claim.VARIED, side=claim.SIDES)
     point = SimpleNamespace(**vars(point), nbeta=1e4, localization=1.0, repeats=4, particles=10, updates=5)

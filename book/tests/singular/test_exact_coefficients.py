@@ -71,16 +71,16 @@ def test_formulas_count_no_more_than_the_parameters():
 def test_chains_and_populations_have_keys_of_their_own(monkeypatch):
     keys = []
 
-    def energies(loss, at, *, key, **how):
+    def energies(posterior, *, key, **how):
         keys.append(key)
         return xr.Dataset({"repeat_free_energy": (("repeat", "nbeta"), np.zeros((2, 1)))}, attrs={"warnings": []})
 
-    def chains(loss, at, *, key, **how):
+    def chains(posterior, *, key, **how):
         keys.append(key)
         return xr.Dataset({"estimate": 5.0, "mcse": 0.1}, attrs={"warnings": []})
 
     monkeypatch.setattr(measure, "free_energy", energies)
-    monkeypatch.setattr(measure, "learning_coefficient", chains)
+    monkeypatch.setattr(measure, "coefficient_at_temperature", chains)
     sizes = {"nbeta": (10.0,), "seed": (0, 1), "particles": 10, "chains": 4, "draws": 8, "warm_up": 8, "samples": N}
     measure.measure(SimpleNamespace(model="quadratic", **sizes), key=jax.random.key(0))
     data = [tuple(jax.random.key_data(key).tolist()) for key in (*keys, jax.random.key(0))]

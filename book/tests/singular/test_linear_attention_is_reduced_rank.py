@@ -57,7 +57,7 @@ def test_every_prompt_is_there_once_and_inputs_have_unit_covariance():
 def test_the_losses_are_one_where_no_head_answers_all_prompts(monkeypatch):
     """With tasks of rank 2, where the least loss is not zero; with one task a matrix of rank 1 answers all."""
     sampled = xr.Dataset({"estimate": 3.5, "mcse": 0.5, "rhat": 1.25}, attrs={"warnings": ["one"]})
-    monkeypatch.setattr(measure, "learning_coefficient", lambda *args, **how: sampled)
+    monkeypatch.setattr(measure, "coefficient_at_temperature", lambda *args, **how: sampled)
     sizes = {"dim": 3, "key_width": 2, "length": 2, "seed_of_law": 0, "samples": 1e6}
     point = SimpleNamespace(**sizes, task_rank=2, chains=4, warm_up=8, draws=8)
     with jax.enable_x64(True):

@@ -119,9 +119,9 @@ def test_a_descent_is_measured_at_its_records_and_every_seed_has_keys_of_its_own
         }
         return xr.Dataset(rows)
 
-    def estimated(divergence, w, *, key, **options):
+    def estimated(posterior, *, key, **options):
         noted(key)
-        seen.append(float(w["keys"]))
+        seen.append(float(posterior.at["keys"]))
         return xr.Dataset({"estimate": 1.0, "mcse": 0.1, "rhat": 1.0}, attrs={"warnings": []})
 
     def small(key, dim, width, start):
@@ -132,7 +132,7 @@ def test_a_descent_is_measured_at_its_records_and_every_seed_has_keys_of_its_own
     monkeypatch.setattr(measure.ranks, "small_weights", small)
     monkeypatch.setattr(measure.ranks.Machine, "__call__", lambda self, w: jnp.zeros(1))
     monkeypatch.setattr(measure, "change_points", found)
-    monkeypatch.setattr(measure, "learning_coefficient", estimated)
+    monkeypatch.setattr(measure, "coefficient_at_temperature", estimated)
     point = SimpleNamespace(dim=4, length=2, start=1e-12, step=(70, 700, 6993), checkpoint=(70, 6993), seed=(0, 1))
     point = SimpleNamespace(**vars(point), nbeta=1e4, chains=4, warm_up=10)
     values = measure.measure(point, key=jax.random.key(0))

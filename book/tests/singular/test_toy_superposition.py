@@ -126,7 +126,7 @@ def test_corners_are_the_columns_that_are_long_enough(lengths, expected):
 
 def test_of_polygons_loss_and_half_the_rank_are_those_of_the_hessian_written_out(monkeypatch):
     sampled = xr.Dataset({"estimate": 2.5, "mcse": 0.5}, attrs={"warnings": ["one", "two"]})
-    monkeypatch.setattr(measure, "learning_coefficient", lambda *args, **how: sampled)
+    monkeypatch.setattr(measure, "coefficient_at_temperature", lambda *args, **how: sampled)
     sizes = {"warm_up": 8, "n": 10.0, "localization": 1.0, "noise": 0.1, "rate": 0.1, "nbeta": (1.0,)}
     point = SimpleNamespace(**sizes, polygon=("4", "5", "6"), seed=(0,), step=(1,))
     with jax.enable_x64(True):

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from icllab.diagnostics.validate_predictor import require_causal
 
 __all__ = [
-    "LearningMachine",
     "LocalPosterior",
     "change_points",
     "coefficient_at_temperature",
@@ -75,7 +74,6 @@ __all__ = [
     "identify",
     "learning_coefficient",
     "per_length",
-    "posterior_draws",
     "probe_layers",
     "susceptibility",
     "transitions",

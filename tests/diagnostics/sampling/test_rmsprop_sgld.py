@@ -9,7 +9,7 @@ from diagnostics.sampling import gaussian
 from diagnostics.sampling.gaussian import GAMMA, NBETA, H, quadratic
 
 from icllab.core.errors import InputError
-from icllab.diagnostics import RMSpropSGLD, coefficient_at_temperature
+from icllab.diagnostics import LocalPosterior, RMSpropSGLD, coefficient_at_temperature
 from icllab.diagnostics.sampling import convergence
 
 CURVATURE = NBETA * H + GAMMA
@@ -35,10 +35,10 @@ def test_a_step_is_that_of_the_source():
 
 def test_scales_that_follow_the_gradient_bias_the_posterior_as_told():
     """With decay near 0 the density is (lambda + h|w|) e^-U: no correction Gamma. A slow decay has no bias."""
-    options = {"nbeta": NBETA, "localization": GAMMA, "key": jax.random.key(1)}
-    fast = RMSpropSGLD(decay=1e-3, warm_up=500, draws=5000, thinning=12).sample(quadratic, jnp.zeros(3), **options)
+    posterior = LocalPosterior.from_function(quadratic, jnp.zeros(3), nbeta=NBETA, localization=GAMMA)
+    fast = RMSpropSGLD(decay=1e-3, warm_up=500, draws=5000, thinning=12).sample(posterior, key=jax.random.key(1))
     slow = RMSpropSGLD(decay=0.9999, warm_up=20_000, draws=5000, thinning=8)
-    draws = slow.sample(quadratic, jnp.zeros(3), **options)
+    draws = slow.sample(posterior, key=jax.random.key(1))
     std, mean_size = CURVATURE**-0.5, np.sqrt(2 / np.pi)
     squares = std**2 * (0.1 + 2 * H * std * mean_size) / (0.1 + H * std * mean_size)
     biased = NBETA * np.sum(H * squares) / 2

@@ -169,7 +169,7 @@ class LocalPosterior:
         return html_fields("LocalPosterior", self._summary())
 
     def _summary(self) -> dict[str, object]:
-        leaves = [leaf for leaf in jax.tree.leaves(self.at) if eqx.is_inexact_array_like(leaf)]
+        leaves = [leaf for leaf in jax.tree.leaves(self.at) if eqx.is_inexact_array(leaf)]
         fields = {"parameters": sum(np.size(leaf) for leaf in leaves), "n": self.n, "n beta": self.nbeta}
         fields |= {"localization": self.localization}
         return {name: value for name, value in fields.items() if value is not None}
