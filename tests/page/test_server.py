@@ -270,3 +270,13 @@ def test_no_request_of_two_thousand_is_a_fault(page, monkeypatch):
     assert len(codes) >= 2000
     assert {200, 400, 404} <= set(codes)
     assert np.mean(np.asarray(codes) == 200) > 0.02
+
+
+def test_a_figure_has_the_caption_of_its_book_or_says_that_there_are_no_data(page):
+    captions = {
+        "asymptotics/double_descent": "Error on fresh tasks",
+        "descent/best_step": "Results of a run whose data",
+    }
+    for claim, words in captions.items():
+        assert f"<figcaption>{words}" in page.get(f"/api/claims/{claim}").json()["html"]
+        assert page.get(f"/api/claims/{claim}/other.png").status_code == 404

@@ -143,7 +143,8 @@ def picture(entry: Entry, results: Sequence[Result]) -> Picture | None:
     if cards.recorded_figure(claim) is None:
         return None
     small = f"api/claims/{claim}/card.png" if cards.recorded_figure(claim, small=True) else None
-    return Picture(f"api/claims/{claim}/figure.png", words, cards.recorded_caption(claim), small)
+    caption = cards.recorded_caption(claim) or "Results of a run whose data the book does not keep."
+    return Picture(f"api/claims/{claim}/figure.png", words, caption, small)
 
 
 def is_regular(path: Path) -> bool:
