@@ -100,7 +100,7 @@ def test_steps_and_members_share_a_program(trained):
     assert table["estimate"].sizes == {"member": 2, "step": 2}
     assert table.attrs["n"] == 20
     assert table.attrs["warnings"][0].startswith("member 0: step 1: ")
-    assert np.unique(table["estimate"]).size == 4
+    assert np.unique(table["estimate"].sel(step=2)).size == 2
     assert float(table["estimate"][0, 0]) == float(first["estimate"])
 
 
