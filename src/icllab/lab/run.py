@@ -98,16 +98,7 @@ def compute(
     """
     from icllab.lab.results import Store
 
-    if sum(choice is not None for choice in (workers, scheduler, executor)) > 1:
-        raise InputError("expected one of workers, scheduler and executor, got several; choose who measures")
-    if scheduler is not None and not isinstance(scheduler, str):
-        raise expected("scheduler", "the address of a dask scheduler, as text", scheduler)
-    if workers is not None:
-        require_integer("workers", workers)
-    if limit is not None:
-        Domain(above=0, text="a positive number of seconds").require("limit", limit)
-        if scheduler is not None or executor is not None:
-            raise InputError("limit: expected workers of this machine, got an executor; set its own time limit")
+    _require_workers(workers, scheduler, executor, limit)
     if shard is not None and not 1 <= shard[0] <= shard[1]:
         raise expected("shard", "i/N with i from 1 to N", "/".join(map(str, shard)))
     if shard is not None and fresh:
@@ -148,6 +139,22 @@ def compute(
     if failures:
         notes.append(f"{len(failures)} of the missing cells have failed; of the first, {failures[0]} tells why")
     return Counts(sweep.computed, len(part) - sweep.computed, len(missing), tuple(notes))
+
+
+def _require_workers(
+    workers: int | None, scheduler: str | None, executor: Executor | None, limit: float | None
+) -> None:
+    """Raise unless one choice of workers is made, and a limit is one of workers on this machine."""
+    if sum(choice is not None for choice in (workers, scheduler, executor)) > 1:
+        raise InputError("expected one of workers, scheduler and executor, got several; choose who measures")
+    if scheduler is not None and not isinstance(scheduler, str):
+        raise expected("scheduler", "the address of a dask scheduler, as text", scheduler)
+    if workers is not None:
+        require_integer("workers", workers)
+    if limit is not None:
+        Domain(above=0, text="a positive number of seconds").require("limit", limit)
+        if scheduler is not None or executor is not None:
+            raise InputError("limit: expected workers of this machine, got an executor; set its own time limit")
 
 
 def _more_stored(grid: Grid, stored: Sequence[Grid]) -> list[str]:
