@@ -287,7 +287,7 @@ def test_sources_that_moved_into_a_book_are_no_forgery(folder, monkeypatch):
     monkeypatch.setattr(source_files, "moved", lambda: {name: [digests[:64], now]})
     answer = verified(folder, put("digests", "sources", name, digests[:64]))
     assert answer.differs == ()
-    assert "1 sources that moved into a book, but for their imports" in answer.agrees
+    assert "1 sources that moved into a book, but for imports, docstrings and spelling" in answer.agrees
     for at in (name, f"{NAME}/claim.py"):
         digest = digests[64:] if at == name else digests[:64]
         (difference,) = verified(folder, put("digests", "sources", at, digest)).differs

@@ -117,7 +117,7 @@ def verify(
     every, pairs = list(differences(stated, computed)), source_files.moved()
     changes = [c for c in every if c[0][:2] != ("digests", "sources") or [*c[1:]] != pairs.get(c[0][-1])]
     if moved := len(every) - len(changes):
-        agrees.append(f"{moved} sources that moved into a book, but for their imports")
+        agrees.append(f"{moved} sources that moved into a book, but for imports, docstrings and spelling")
     stale = [value for at, value, _ in changes if at == ("design", "measure") and value != evidence.claim.version]
     if stale and "stale" not in headline:
         headline += f"; stale: of version {stale[0]} of the claim's measure, which is {evidence.claim.version} now"
