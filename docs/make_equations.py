@@ -125,7 +125,7 @@ def _standing(text: str, where: str, docs: Path) -> tuple[str, str]:
     titles = headings(path)
     if title not in titles:
         known = ", ".join(repr(t) for t in titles)
-        raise InputError(f"{where}: {page} has no section {title!r}; it has {known}")
+        raise InputError(f"{where}: {page} lacks the section {title!r}; its sections: {known}")
     return path.name, title
 
 

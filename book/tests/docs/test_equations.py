@@ -59,8 +59,11 @@ def test_an_unknown_key_names_file_function_key_and_the_nearest_known_one(house)
     [
         ("Source: Lu and others.", "area: expected 'Source: [Key].', got 'Source: Lu and others.'"),
         ("As in the slides [Letey25].\n\nSource: [Lu24].", "area: unknown source 'Letey25'; did you mean 'Letey24'?"),
-        ("Derived: docs/circles.md, The aria.", "area: docs/circles.md has no section 'The aria'; it has 'Circles', "),
-        ("Derived: docs/circles.md, no heading.", "area: docs/circles.md has no section 'no heading'"),
+        (
+            "Derived: docs/circles.md, The aria.",
+            "area: docs/circles.md lacks the section 'The aria'; its sections: 'Circles', ",
+        ),
+        ("Derived: docs/circles.md, no heading.", "area: docs/circles.md lacks the section 'no heading'"),
         ("Derived: docs/squares.md, The area.", "area: expected a page of the documentation, got 'docs/squares.md'"),
         ("Derived: on paper.", "area: expected 'Derived: docs/<page>.md, <section title>.', got 'Derived: on paper.'"),
     ],
