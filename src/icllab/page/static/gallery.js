@@ -6,7 +6,7 @@ import { ask, post } from "./server.js";
 
 const VERDICTS = { holds: "hold", fails: "fail", undecided: "undecided", none: "not yet run", stale: "stale" };
 const ABOUT = "A claim is one sentence that can be false, with a program that measures it and a check that judges the numbers. " +
-  "“small, recorded”: the verdict on a run of size small (minutes; medium: hours), whose data the book keeps.";
+  "“small, recorded” means that the verdict is of a run of size small (minutes; medium takes hours), whose data the book keeps.";
 
 // HTML from the server, which has escaped all text in it.
 function card(html) {
