@@ -253,7 +253,7 @@ def test_a_shifted_query_has_no_second_moment():
         ),
         (
             lambda: linear(ShiftedQuery(GaussianInputs(jnp.ones(3)), "repeated")),
-            "covariance of inputs: expected one of 5",
+            "covariance of inputs: expected a covariance of 5",
         ),
         (lambda: GaussianInputs.rotated([1.0, -1.0], key=KEY), "spectrum: expected a finite number >= 0, got -1.0"),
         (lambda: GaussianInputs.rotated(1.0, key=KEY), "spectrum: expected eigenvalues [dim], not all 0, got 1.0"),
@@ -262,7 +262,10 @@ def test_a_shifted_query_has_no_second_moment():
         (lambda: NetworkRegression(0, 4), "dim: expected an integer of at least 1, got 0"),
         (lambda: NetworkRegression(3, 4, noise_variance=-1.0), "noise_variance: expected a finite number >= 0"),
         (lambda: TreeRegression(3, 4, depth=2.5), "depth: expected an integer of at least 1, got 2.5"),
-        (lambda: TreeRegression(3, 4, inputs=GaussianInputs(jnp.ones(2))), "covariance of inputs: expected one of 3"),
+        (
+            lambda: TreeRegression(3, 4, inputs=GaussianInputs(jnp.ones(2))),
+            "covariance of inputs: expected a covariance of 3",
+        ),
         (lambda: TreeRegression(3, 4).sample(key=0), "key: expected one random key"),
         (lambda: SignLabels(LinearRegression), "task: expected a regression such as LinearRegression, or a Curriculum"),
     ],

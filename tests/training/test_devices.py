@@ -75,7 +75,7 @@ def test_a_run_that_was_cut_keeps_its_devices_and_its_bits(eight):
 
 
 def test_devices_that_do_not_fit_are_refused(eight):
-    assert eight["batch"] == "devices: expected a divisor of the batch, 12, got 8; 6 is one"
+    assert eight["batch"] == "devices: expected a divisor of the batch, 12, got 8; try 6"
     assert eight["few"] == "devices: expected at most 2, the number of members, got 4"
     with pytest.raises(InputError, match=r"devices: expected at most 1, .* got 2; training.split_processor\(\)"):
         icl.fit(slope(key=jax.random.key(0)), task(), devices=2, steps=1, key=jax.random.key(1))

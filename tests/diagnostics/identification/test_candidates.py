@@ -83,10 +83,9 @@ def test_numbers_that_are_no_numbers_fit_nothing(prompts):
 def test_bad_input_is_refused_in_a_line(prompts):
     candidate = Planes(jnp.array([1.0, 0.0]), jnp.asarray(3.0))
     for paths, message in (
-        ({"other": ["scale"]}, "unknown candidate 'other'; known: it"),
         ({"it": ["scales"]}, "unknown part of 'it': 'scales'; did you mean 'scale'?"),
-        ({"it": ["host"]}, "fitted['it']: expected names of floating-point arrays, got 'host'"),
-        ({"it": []}, "fitted['it']: expected a sequence of names, got []"),
+        ({"it": ["host"]}, "rivals['it']: expected names of floating-point arrays, got 'host'"),
+        ({"it": []}, "rivals['it']: expected a sequence of names, got []"),
         ({"it": ["slopes", "scale"]}, "fitting: expected at least 10 answers for each of 3 parameters of 'it', got 29"),
     ):
         with pytest.raises(InputError) as warning_records:

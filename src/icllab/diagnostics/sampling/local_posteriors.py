@@ -250,6 +250,8 @@ def of_posterior(
         @functools.wraps(function)
         def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             value, at = [*args[position:], kwargs.get("posterior", kwargs.get("loss")), None, None][:2]
+            if value is None and not args[position:]:
+                return function(*args, **kwargs)  # which lacks an argument
             if not isinstance(value, LocalPosterior):
                 hint = _constructor(value, kwargs.get("at", kwargs.get("task", at)))
                 if of_draws and type(value).__name__ in ("Draws", "Nodes", "Populations"):

@@ -82,7 +82,7 @@ def learning_coefficient(
         key: Key of the chains and populations.
         sampler: Sampler of chains, or ``SMC()`` for populations alone. ``"auto"``: chains of HMC, shorter if gradients
             are expensive, beside populations.
-        checks: Names of the checks of the chains, see :func:`coefficient_at_temperature`.
+        checks: Names of the checks of the chains; by default those of :func:`coefficient_at_temperature`.
         progress: Whether what is done, the time left and the present estimate are shown; None: on a terminal and in a
             notebook.
 
