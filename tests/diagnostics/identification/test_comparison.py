@@ -163,7 +163,10 @@ def lasso():
     return FromSklearn(Lasso(0.3, fit_intercept=False), positions="last")
 
 
-@pytest.mark.parametrize("network", [random_network, neighbour, lasso, Halves], ids=lambda n: n.__name__)
+SLOW = [pytest.param(network, marks=pytest.mark.slow) for network in (neighbour, lasso, Halves)]
+
+
+@pytest.mark.parametrize("network", [random_network, *SLOW], ids=lambda n: n.__name__)
 def test_none_of_these(network, task, getkey):
     """And no near miss: the best candidate leaves at least three times what it may."""
     candidates = rivals_with_free_numbers()
@@ -230,6 +233,7 @@ def test_what_a_baseline_answers_is_no_candidate(task, getkey):
         assert float(result.baseline_explained) == 1
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth(task, getkey):
     """The population share of a shifted least squares, 0.03, lies in the interval as often as said."""
     low, high = [], []
@@ -297,6 +301,7 @@ class Scrambled:
         return np.sign(np.cos(1e4 * np.asarray(prompt.x).sum(1)))
 
 
+@pytest.mark.slow
 def test_candidates_and_baselines_gain_nothing_from_the_prompts_that_they_are_fitted_to(task, getkey):
     """Nine fitted numbers explain a tenth of ninety random answers, and add a tenth to the error of others."""
     start = PreconditionedDescent(0.1 * np.eye(DIM), layers=1, **SHAPE)
