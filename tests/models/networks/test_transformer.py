@@ -136,7 +136,9 @@ def by_formula(model, prompt):
     return (x[layout.read] @ numbers(model.readout.weight) + numbers(model.readout.bias))[:, 0]
 
 
-@pytest.mark.parametrize("arrangement", [Interleaved(labels=4), joined(query_is_key=True)])
+@pytest.mark.parametrize(
+    "arrangement", [Interleaved(labels=4), pytest.param(joined(query_is_key=True), marks=pytest.mark.slow)]
+)
 def test_rotary_positions_and_layer_norm_train_on_item_label_prompts(arrangement):
     """Whatever the place of the first token, the answer is the same."""
     items = ItemLabel.init(
