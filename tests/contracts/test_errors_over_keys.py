@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from contracts.calibration import assert_calibrated, repeated
 from refusals import unchecked
 
@@ -24,7 +25,7 @@ from icllab.diagnostics.susceptibilities.tilts import susceptibility
 from icllab.models import LinearAttention
 from icllab.tasks import HigherOrderChain, LinearRegression
 
-KEYS = 100
+KEYS = 60
 REGRESSION = LinearRegression.convention("raventos", dim=2, length=4)
 
 
@@ -113,9 +114,10 @@ CHAINS = HMC(chains=4, draws=100, warm_up=50)
 def test_coefficients_at_a_temperature():
     posterior = LocalPosterior.from_function(quadratic, jnp.zeros(3), nbeta=50.0, localization=1.0)
     measure = functools.partial(coefficient_at_temperature, posterior, sampler=CHAINS, checks=())
-    assert_calibrated(*over_keys(lambda key: measure(key=key), [("estimate", "mcse")], 60))
+    assert_calibrated(*over_keys(lambda key: measure(key=key), [("estimate", "mcse")]))
 
 
+@pytest.mark.slow
 def test_susceptibilities_by_chains():
     functions = {"tilted": {"more": tilted}, "observables": {"first": lambda w: w[0] ** 2, "loss": quadratic}}
     posterior = LocalPosterior.from_function(quadratic, jnp.zeros(3), nbeta=50.0, localization=1.0)
@@ -123,6 +125,7 @@ def test_susceptibilities_by_chains():
     assert_calibrated(*over_keys(lambda key: measure(key=key), with_error("susceptibility", "mean"), 80))
 
 
+@pytest.mark.slow
 def test_fluctuations_by_chains():
     data = np.random.default_rng(0).normal(size=(6, 2))
 
@@ -135,9 +138,10 @@ def test_fluctuations_by_chains():
     def measure(key):
         return singular_fluctuation(CHAINS.sample(posterior, key=key))
 
-    assert_calibrated(*over_keys(measure, with_error("fluctuation", "training_loss", "waic", "estimate"), 60))
+    assert_calibrated(*over_keys(measure, with_error("fluctuation", "training_loss", "waic", "estimate")))
 
 
+@pytest.mark.slow
 def test_free_energies_of_populations():
     posterior = LocalPosterior.from_function(quadratic, jnp.zeros(3), nbeta=[10.0, 100.0], localization=1.0)
 
@@ -145,4 +149,4 @@ def test_free_energies_of_populations():
         return free_energy(posterior, key=key, sampler=SMC(particles=40, repeats=12))
 
     names = with_error("free_energy", "integrated", "mean_loss")
-    assert_calibrated(*over_keys(measure, names, 60))
+    assert_calibrated(*over_keys(measure, names))

@@ -47,6 +47,10 @@ from icllab.training import Fixed, Fresh, Record, fitting
 RARELY = 1e-4  # chance of one false alarm in a test
 
 
+def slow(name):
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
 def assert_uncorrelated(left, right=None):
     """Means of products [sample, entry] x [sample, entry] are zero within their errors; of one array, of its pairs."""
     arrays = [np.asarray(a, float) for a in (left, left if right is None else right)]
@@ -144,7 +148,23 @@ def test_inputs_task_and_noise_of_a_prompt_are_uncorrelated(name):
         assert_uncorrelated(np.delete(x, k, axis=1).reshape(PROMPTS, -1), y[:, [k]])
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name not in ("fixed_prompts", "table", "text")])
+# Each draws as another task of the list does, with other numbers or through a task of the list.
+VARIANTS = (
+    "vonoswald",
+    "curriculum",
+    "sparse_curriculum",
+    "skewed_inputs",
+    "orthogonal_query",
+    "random_orthant",
+    "sign_labels_curriculum",
+    "item_label_code",
+    "item_label_mixture",
+    "few_shot_symbols",
+)
+GIVEN = ("fixed_prompts", "table", "text")  # of a set, which prompts share
+
+
+@pytest.mark.parametrize("name", [slow(name) if name in VARIANTS else name for name in TASKS if name not in GIVEN])
 def test_prompts_of_one_stream_are_uncorrelated(name):
     """Neighbouring prompts, of one call for many of them, and of keys of their own where it has a way of its own."""
     task, (first, second) = TASKS[name](), jax.random.split(jax.random.key(3))
@@ -195,7 +215,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("name", [slow(name) if name in ("reused", "replacement") else name for name in STREAMS])
 def test_held_out_prompts_are_none_that_are_trained_on_and_seeds_share_none(name):
     members = icl.ensemble(lambda key: LinearAttention.ahn(dim=2, layers=1, std=0.3, key=key), seeds=3, key=KEY)
     options = {"steps": 4, "batch": 4, "key": jax.random.key(6), "data": STREAMS[name]}
@@ -251,7 +271,7 @@ SAMPLERS = {"hmc": (HMC, {}), "mala": (MALA, {}), "nuts": (NUTS, {}), "sgld": (S
 SAMPLERS["sgld on batches"] = SGLD, {"batch": 5}
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", [slow(name) if name == "nuts" else name for name in SAMPLERS])
 def test_chains_are_uncorrelated(name):
     """Of one run, and of two keys; the scores count effective draws."""
     kind, options = SAMPLERS[name]

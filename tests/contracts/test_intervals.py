@@ -31,7 +31,7 @@ def test_intervals_of_event_times_hold_as_often_as_they_say():
     assert_coverage(np.mean(holds, axis=0), 0.9)
 
 
-@pytest.mark.parametrize("members", [3, 8])
+@pytest.mark.parametrize("members", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_the_interval_of_a_plateau_holds_as_often_as_it_says(members):
     """Members on plateaus of their own, of which one more is not recorded back to it: an interval of their mean."""
     rng, step = np.random.default_rng(2), np.arange(0, 101, 10.0)
@@ -50,7 +50,7 @@ def test_the_interval_of_a_plateau_holds_as_often_as_it_says(members):
     assert_coverage(np.mean(holds), 0.95, FEWER)
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.5])
+@pytest.mark.parametrize("correlation", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_the_interval_of_a_change_point_holds_it_and_is_no_wider_than_it_must_be(correlation):
     """A drop of five standard deviations of the noise between two records is seen within a record or so.
 

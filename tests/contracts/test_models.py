@@ -70,6 +70,7 @@ def test_no_random_numbers_are_drawn_twice(name):
             assert abs(np.corrcoef(first[:count], second[:count])[0, 1]) < 0.999
 
 
+@pytest.mark.slow
 def test_traces_batch(name, getkey):
     model = MODELS[name]()
     prompts = sampled_batch(task_of(name), jax.random.split(getkey(), 3))

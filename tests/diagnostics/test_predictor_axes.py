@@ -150,6 +150,8 @@ def test_members_get_what_each_gets_alone(name):
 
 # identify, whose fits take long, has its own test on a run.
 ON_RUNS = [name for name, (_, build) in DIAGNOSTICS.items() if build is attention and name != "identify"]
+# All of them take members and steps apart by the same code.
+QUICK = ("per_length", "gradient_shares", "weight_distance")
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +175,9 @@ def run():
     )
 
 
-@pytest.mark.parametrize("name", ON_RUNS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ON_RUNS]
+)
 def test_a_run_is_its_trained_members_and_its_trajectory_the_kept_steps(name, run):
     assert isinstance(run, Run)
     measure = DIAGNOSTICS[name][0]

@@ -14,7 +14,7 @@ from drawing import sampled, sampled_many
 from scipy.stats import chi2
 
 from icllab.core.errors import InputError
-from icllab.tasks import StringPrograms
+from icllab.tasks import StringPrograms, string_programs
 from icllab.tasks.string_programs import power_law
 
 KEY = jax.random.key(3)
@@ -264,7 +264,8 @@ def test_frequencies_are_a_power_law_and_programs_can_be_left_out():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(build, message):
+def test_what_does_not_fit_is_refused(build, message, monkeypatch):
+    monkeypatch.setattr(string_programs, "_DRAWS", 3)
     with pytest.raises(InputError) as error:
         build()
     assert message in str(error.value)

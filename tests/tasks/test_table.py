@@ -157,10 +157,11 @@ def test_what_makes_no_table_is_refused_in_one_line(change, message):
     assert "\n" not in str(error.value)
 
 
-UNITS = [(1e-30, 0), (1e30, 0), (1e-300, 0), (1e300, 0), (1, 1e8), (1, 1.7e9), (1e-9, 1.7), (1e-6, 1e3), (1, -1e11)]
+UNITS = [(1e-300, 0), (1e30, 0), (1e-9, 1.7), (1, -1e11)]
+MORE = [(1e-30, 0), (1e300, 0), (1, 1e8), (1, 1.7e9), (1e-6, 1e3)]
 
 
-@pytest.mark.parametrize(("unit", "zero"), UNITS)
+@pytest.mark.parametrize(("unit", "zero"), [*UNITS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in MORE)])
 def test_losses_do_not_depend_on_the_unit_or_the_zero_of_a_column(unit, zero):
     """Each column has its own; NumPy says what the loss of the mean of the context is."""
     generator = np.random.default_rng(0)

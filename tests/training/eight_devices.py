@@ -1,5 +1,7 @@
 """Run as a program, on eight devices made of a processor; prints what the tests compare as one JSON object.
 
+Its arguments are a store, for the tests of every day, or none, for the slow ones.
+
 A process has as many devices as it began with, and the suite's has one.
 """
 
@@ -65,34 +67,36 @@ def refused(call):
     return None
 
 
-def batches():
-    """Differences after one step from a run on one device, with each source of prompts."""
+SOURCES = {
+    "fresh": (task(), Fresh()),
+    "epochs": (task(), Fixed(prompts(40))),
+    "reused": (task(), Fresh(reuse=2)),
+    "full": (task(), Fixed(prompts(16))),
+    "drawn at once": (Drawn(task()), Fresh()),
+}
+
+
+def batches(*names):
+    """Differences after one step from a run on one device, with some sources of prompts."""
     start, found = slope(key=jax.random.key(0)), {}
-    sources = {
-        "fresh": (task(), Fresh()),
-        "reused": (task(), Fresh(reuse=2)),
-        "epochs": (task(), Fixed(prompts(40))),
-        "full": (task(), Fixed(prompts(16))),
-        "drawn at once": (Drawn(task()), Fresh()),
-    }
-    for name, (asked, source) in sources.items():
+    for name in names:
+        asked, source = SOURCES[name]
         how = {"steps": 1, "key": KEY, "batch": 16, "optimizer": SGD, "data": source}  # Adam's first step has no scale
         found[name] = apart(icl.fit(start, asked, **how), icl.fit(start, asked, devices=8, **how))
     return found
 
 
-def members():
+def members(mode):
     """Three members and two rates, six in all, over four devices: two are computed twice."""
     start = icl.ensemble(slope, seeds=3, key=jax.random.key(0))
-    found = {}
-    for mode in ("map", "vmap"):
-        sweep = Sweep({"optimizer.learning_rate": [0.1, 0.3]}, mode=mode)
-        how = {"steps": 20, "key": KEY, "batch": 6, "optimizer": optax.adam, "sweep": sweep, "record": "every"}
-        how["data"] = 12
-        run = icl.fit(start, task(), devices=4, **how)
-        found[mode] = [*apart(icl.fit(start, task(), **how), run), run.header["division"]]
-        found[f"{mode} seeds"] = run.dataset.seed.values.tolist()
-    found["on one device"] = len(jax.tree.leaves(run.members.stacked)[0].devices())
+    sweep = Sweep({"optimizer.learning_rate": [0.1, 0.3]}, mode=mode)
+    how = {"steps": 20, "key": KEY, "batch": 6, "optimizer": optax.adam, "sweep": sweep, "record": "every"}
+    how["data"] = 12
+    run = icl.fit(start, task(), devices=4, **how)
+    arrays, losses = apart(icl.fit(start, task(), **how), run)
+    found = {"arrays": arrays, "losses": losses, "division": run.header["division"]}
+    found["seeds"] = run.dataset.seed.values.tolist()
+    found["devices"] = len(jax.tree.leaves(run.members.stacked)[0].devices())
     return found
 
 
@@ -125,13 +129,16 @@ def resumed(store):
     return found
 
 
-def main(store):
+def main(store=None):
+    if store is None:
+        print(json.dumps({"batches": batches("reused", "full", "drawn at once"), "members": members("vmap")}))
+        return
     start = slope(key=jax.random.key(0))
     how = {"steps": 1, "key": KEY, "batch": 12, "optimizer": ADAM}
     two = icl.ensemble(slope, seeds=2, key=jax.random.key(0))
     found = {
-        "batches": batches(),
-        "members": members(),
+        "batches": batches("fresh", "epochs"),
+        "members": members("map"),
         "ended": ended(),
         "resumed": resumed(store),
         "batch": refused(lambda: icl.fit(start, task(), devices=8, **how)),

@@ -18,58 +18,77 @@ from icllab.training import split_processor
 ADAM = optax.adam(0.1)
 
 
-@pytest.fixture(scope="module")
-def eight(tmp_path_factory):
-    """What a process of eight devices found, and the store it left."""
-    store = tmp_path_factory.mktemp("eight") / "store"
+def found(*arguments):
+    """What a process of eight devices found."""
     here = Path(__file__)
     paths = os.pathsep.join([str(here.parent), *sys.path])
     done = subprocess.run(
-        [sys.executable, here.with_name("eight_devices.py"), store],
+        [sys.executable, here.with_name("eight_devices.py"), *arguments],
         env={**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout) | {"store": store}
+    return json.loads(done.stdout)
 
 
-def test_one_step_on_eight_devices_is_that_on_one(eight):
-    """The mean gradient of eight parts of a batch is that of the batch, whatever prompts are drawn from."""
-    for name, (arrays, losses) in eight["batches"].items():
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """What a process found, and the store it left."""
+    store = tmp_path_factory.mktemp("eight") / "store"
+    return found(store) | {"store": store}
+
+
+def require_same_steps(batches):
+    for name, (arrays, losses) in batches.items():
         assert arrays < 1e-6, name
         assert losses < 1e-5, name
 
 
-def test_members_are_dealt_out_and_each_is_what_it_was(eight):
+def require_same_members(members):
     """Six over four devices; in the same mode sums are taken in the same order."""
-    found = eight["members"]
-    for mode in ("map", "vmap"):
-        arrays, losses, division = found[mode]
-        assert arrays < 1e-5
-        assert losses < 1e-4
-        assert division == {"devices": 4, "along": "member"}
-        assert found[f"{mode} seeds"] == [0, 0, 1, 1, 2, 2]
-    assert found["on one device"] == 1
+    assert members["arrays"] < 1e-5
+    assert members["losses"] < 1e-4
+    assert members["division"] == {"devices": 4, "along": "member"}
+    assert members["seeds"] == [0, 0, 1, 1, 2, 2]
+    assert members["devices"] == 1
+
+
+def test_one_step_on_eight_devices_is_that_on_one(eight):
+    """The mean gradient of eight parts of a batch is that of the batch."""
+    assert list(eight["batches"]) == ["fresh", "epochs"]
+    require_same_steps(eight["batches"])
+
+
+def test_members_are_dealt_out_and_each_is_what_it_was(eight):
+    require_same_members(eight["members"])
+
+
+@pytest.mark.slow
+def test_other_sources_of_prompts_and_members_side_by_side_are_divided_too():
+    more = found()
+    assert list(more["batches"]) == ["reused", "full", "drawn at once"]
+    require_same_steps(more["batches"])
+    require_same_members(more["members"])
 
 
 def test_members_that_diverge_do_so_at_the_same_step(eight):
-    found = eight["ended"]
-    assert found["status"]
-    assert found["ended"]
-    assert found["statuses"] == ["diverged", "ok"]
-    assert max(found["apart"]) < 1e-5
+    ended = eight["ended"]
+    assert ended["status"]
+    assert ended["ended"]
+    assert ended["statuses"] == ["diverged", "ok"]
+    assert max(ended["apart"]) < 1e-5
 
 
 def test_a_run_that_was_cut_keeps_its_devices_and_its_bits(eight):
-    found = eight["resumed"]
-    assert found["apart"] == [0.0, 0.0]
-    assert found["kept"] == 0.0
-    assert found["division"] == found["loaded"] == {"devices": 2, "along": "batch"}
-    assert found["resumed_at"] == 4
-    assert found["held_out"] < 1e-5
-    (said,), division = found["undivided"]
+    resumed = eight["resumed"]
+    assert resumed["apart"] == [0.0, 0.0]
+    assert resumed["kept"] == 0.0
+    assert resumed["division"] == resumed["loaded"] == {"devices": 2, "along": "batch"}
+    assert resumed["resumed_at"] == 4
+    assert resumed["held_out"] < 1e-5
+    (said,), division = resumed["undivided"]
     assert said.endswith("the run began on 2 devices, and goes on with 1: not with the same bits")
     assert division is None
 

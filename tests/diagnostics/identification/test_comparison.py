@@ -96,28 +96,35 @@ def algorithms():
     }
 
 
-def test_every_construction_is_recovered(task, getkey):
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("GD", marks=pytest.mark.slow),
+        "GD++",
+        pytest.param("preconditioned", marks=pytest.mark.slow),
+        "kernel",
+    ],
+)
+def test_every_construction_is_recovered(name, task, getkey):
     """Twice: by its answers, and by its weights where there are any."""
     candidates = algorithms()
-    key = getkey()
-    for name, algorithm in candidates.items():
-        network = constructions.gradient_descent(algorithm, answers="last")
-        result = identify(network, candidates, task, key=key, **FEW)
-        of_candidate = result.sel(candidate=name)
-        assert str(result.verdict.values) == name
-        assert int(of_candidate["candidate_rank"]) == 1
-        assert float(of_candidate.fraction_unexplained) < 1e-20
-        assert float(of_candidate.mean_difference) < 1e-10
-        assert float(of_candidate.gradient_difference) < 1e-10
-        assert float(of_candidate.cosine) == pytest.approx(1, abs=1e-12)
-        remainder = result.drop_sel(candidate=name)
-        assert np.all(remainder.fraction_unexplained_interval.sel(bound="low") > 0.01)
-        if name != "kernel":
-            assert float(of_candidate.weight_distance) < 1e-12
-            linear = result.weight_distance.drop_sel(candidate=["kernel", name])
-            assert np.all(linear > 1e-3)
-        else:
-            assert "weight_distance" not in result
+    network = constructions.gradient_descent(candidates[name], answers="last")
+    result = identify(network, candidates, task, key=getkey(), **FEW)
+    of_candidate = result.sel(candidate=name)
+    assert str(result.verdict.values) == name
+    assert int(of_candidate["candidate_rank"]) == 1
+    assert float(of_candidate.fraction_unexplained) < 1e-20
+    assert float(of_candidate.mean_difference) < 1e-10
+    assert float(of_candidate.gradient_difference) < 1e-10
+    assert float(of_candidate.cosine) == pytest.approx(1, abs=1e-12)
+    remainder = result.drop_sel(candidate=name)
+    assert np.all(remainder.fraction_unexplained_interval.sel(bound="low") > 0.01)
+    if name != "kernel":
+        assert float(of_candidate.weight_distance) < 1e-12
+        linear = result.weight_distance.drop_sel(candidate=["kernel", name])
+        assert np.all(linear > 1e-3)
+    else:
+        assert "weight_distance" not in result
 
 
 def test_what_is_saved_is_in_the_tables(task, getkey):
@@ -163,7 +170,10 @@ def lasso():
     return FromSklearn(Lasso(0.3, fit_intercept=False), positions="last")
 
 
-@pytest.mark.parametrize("network", [random_network, neighbour, lasso, Halves], ids=lambda n: n.__name__)
+SLOW = [pytest.param(network, marks=pytest.mark.slow) for network in (neighbour, lasso, Halves)]
+
+
+@pytest.mark.parametrize("network", [random_network, *SLOW], ids=lambda n: n.__name__)
 def test_none_of_these(network, task, getkey):
     """And no near miss: the best candidate leaves at least three times what it may."""
     candidates = rivals_with_free_numbers()
@@ -230,6 +240,7 @@ def test_what_a_baseline_answers_is_no_candidate(task, getkey):
         assert float(result.baseline_explained) == 1
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth(task, getkey):
     """The population share of a shifted least squares, 0.03, lies in the interval as often as said."""
     low, high = [], []
@@ -297,6 +308,7 @@ class Scrambled:
         return np.sign(np.cos(1e4 * np.asarray(prompt.x).sum(1)))
 
 
+@pytest.mark.slow
 def test_candidates_and_baselines_gain_nothing_from_the_prompts_that_they_are_fitted_to(task, getkey):
     """Nine fitted numbers explain a tenth of ninety random answers, and add a tenth to the error of others."""
     start = PreconditionedDescent(0.1 * np.eye(DIM), layers=1, **SHAPE)

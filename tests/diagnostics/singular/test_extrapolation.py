@@ -56,7 +56,10 @@ def holds(limit, value):
     return limit.interval[0] - 1e-9 <= value <= limit.interval[1] + 1e-9
 
 
-@pytest.mark.parametrize("n", [1e3, 1e4, 1e6])
+SIZES = [pytest.param(1e3, marks=pytest.mark.slow), 1e4, pytest.param(1e6, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("n", SIZES)
 def test_intervals_hold_the_coefficients_of_crossings(n):
     """Most of whose ends are far below; the order may be known or not, and there may be parameters besides."""
     x, held, below, apart = log_t(n), [], [], []
@@ -246,7 +249,7 @@ def test_a_quadratic():
     assert log_partition_of_quadratic(x, h[:0], 4.0).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("components", [1, 2, 3, 6, 20])
+@pytest.mark.parametrize("components", [1, 2, 3, 6, pytest.param(20, marks=pytest.mark.slow)])
 def test_sums_have_room_and_are_of_order_four(components):
     """No quadratic part, at most a quarter of the variables, each once."""
     rows = sums(components)
