@@ -54,7 +54,9 @@ def faults(item, folder):
     ("options", "part"),
     [
         ({"seeds": 3}, "3 values of seed (0, 1, 2) where the size has 100"),
-        ({"axes": {"dim": [8, 16]}}, "2 values of dim (8, 16) where the size has 3"),
+        pytest.param(
+            {"axes": {"dim": [8, 16]}}, "2 values of dim (8, 16) where the size has 3", marks=pytest.mark.slow
+        ),
         ({"axes": {"kappa": [3.0]}}, "fixed.kappa is 3.0 there and 2.0 here"),
     ],
 )
@@ -70,6 +72,7 @@ def test_a_size_that_is_not_the_size_makes_no_record_and_does_not_conform(option
     assert f"small has {part}" in faults("record", folder).replace("another configuration: ", "")
 
 
+@pytest.mark.slow
 def test_a_faked_measurement_is_told_when_the_honest_one_is_put_back(folder, tmp_path):
     recorded(folder, tmp_path)
     assert faults("record", folder) == ""
@@ -148,6 +151,7 @@ def test_a_prediction_that_is_copied_from_the_data_is_told(weight, part, folder)
     assert part in faults("controls fail", folder)
 
 
+@pytest.mark.slow
 def test_a_control_that_blows_the_data_up_is_told(folder, tmp_path):
     assert faults("controls fail", folder) == ""
     changed(folder, "measure.py", TRACE, "    traces = traces * (1000 if heavy else 1)\n" + TRACE)

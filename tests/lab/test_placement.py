@@ -127,9 +127,10 @@ def test_where_halves_are_not_the_whole_there_is_no_result():
 
 
 def test_a_run_that_is_out_of_memory_says_how_many_seeds_it_measured_at_once(tmp_path, monkeypatch):
-    whole = run(tmp_path / "whole")
+    axes = {"dim": [2, 4]}
+    whole = run(tmp_path / "whole", axes=axes)
     monkeypatch.setenv("STEADY_FAULT", "memory:2")
-    found = run(tmp_path / "found")
+    found = run(tmp_path / "found", axes=axes)
     assert found["icl_error"].values.tobytes() == whole["icl_error"].values.tobytes()
     assert (found.attrs["seeds_at_once"], whole.attrs.get("seeds_at_once")) == ("2", None)
     verdict = icl.check(CLAIM, "small", out=tmp_path / "found", claims=CLAIMS)
@@ -145,7 +146,7 @@ def test_a_run_that_is_out_of_memory_says_how_many_seeds_it_measured_at_once(tmp
             marks=pytest.mark.slow,
         ),
         ("JAX_PLATFORMS", "cuda", "no device of that platform", []),
-        ("JAX_PLATFORMS", "cuda", "no device of that platform", ["--workers", "2"]),
+        pytest.param("JAX_PLATFORMS", "cuda", "no device of that platform", ["--workers", "2"], marks=pytest.mark.slow),
     ],
 )
 def test_settings_under_which_jax_does_not_start_are_one_line_before_any_cell(variable, value, reason, more, tmp_path):
