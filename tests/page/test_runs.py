@@ -36,6 +36,7 @@ def test_runs_wait_for_each_other_can_be_stopped_and_keep_their_cells(opened, tm
     assert (one["state"], one["total"], one["ended"]) == ("running", len(DIMS), None)
     assert run(page, second)["state"] == "queued"
     kept = cells(tmp_path)
+    monkeypatch.delenv("STEADY_PAUSE")  # the second is not watched
     assert page.post(f"/api/runs/{first}/stop", json={}).json()["state"] == "stopping"
     until(lambda: run(page, first)["state"] == "stopped")
     after = cells(tmp_path)
