@@ -151,7 +151,6 @@ def test_a_prediction_that_is_copied_from_the_data_is_told(weight, part, folder)
     assert part in faults("controls fail", folder)
 
 
-@pytest.mark.slow
 def test_a_control_that_blows_the_data_up_is_told(folder, tmp_path):
     assert faults("controls fail", folder) == ""
     changed(folder, "measure.py", TRACE, "    traces = traces * (1000 if heavy else 1)\n" + TRACE)
