@@ -53,7 +53,7 @@ def _fresh(dim, length, rho):
 
 
 POINTS = [
-    (16, {"tau": 0.5, "alpha": 4.0, "kappa": 0.5, "rho": 0.1, "ridge": 0.0}),
+    pytest.param(16, {"tau": 0.5, "alpha": 4.0, "kappa": 0.5, "rho": 0.1, "ridge": 0.0}, marks=pytest.mark.slow),
     (12, {"tau": 1.0, "alpha": 2.0, "kappa": 2.0, "rho": 0.25, "ridge": 0.2}),
     (12, {"tau": 1.5, "alpha": 2.0, "kappa": 1.0, "rho": 0.1, "ridge": 0.05}),
 ]

@@ -85,6 +85,7 @@ def responses(localization, chains=True):
         return ask(susceptibility, loss, at, tilted=tilted, observables=observables, route=route, **how)
 
 
+@pytest.mark.slow
 def test_chains_of_a_trained_network_agree_with_the_linear_response_where_weights_hardly_move():
     """Pairs of one order within three errors that are small; mixed ones, which are near zero, within three errors."""
     eigenvalues, weights = network()[3], np.linalg.norm(network()[2])

@@ -188,6 +188,7 @@ def test_linear_response_is_the_limit_of_low_temperatures():
     np.testing.assert_allclose(gaps[0] / gaps[1], 4, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_products_alone_give_what_the_matrix_gives():
     """A Gauss-Newton matrix of forty parameters: the first order to the solver's tolerance, the second by probes."""
     rng = np.random.default_rng(0)
