@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from icllab.diagnostics import SMC, LocalPosterior, ZeroShot, context_coefficients
 
 STATISTIC = "icllab.diagnostics.singular.few_and_zero_shot.context_coefficients"
-CLAIMS = ()
+CLAIMS = ("routing/degeneracy_and_the_sign", "routing/half_the_degeneracy")
 FAMILY = "f(w) = |w|^p of two weights, with |f|^2/2: coefficients 1/p and 1/2; 8 populations of 50 up to n beta = 1e4."
 AXIS = "few-shot less zero-shot coefficient, 1/p - 1/2"
 STRENGTHS = (-0.2, -0.08, -0.03, 0.0, 0.03, 0.08, 0.2)
