@@ -329,7 +329,8 @@ def _title(path: Path) -> str:
 
 def _module(path: Path) -> ModuleType:
     """A file as a module, whatever folder it is in."""
-    spec = importlib.util.spec_from_file_location("icllab_arena_" + re.sub(r"\W", "_", str(path.with_suffix(""))), path)
+    name = "icllab_arena_" + re.sub(r"\W", "_", str(path.with_suffix("")))
+    spec = importlib.util.spec_from_file_location(name, path, loader=books.TextLoader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

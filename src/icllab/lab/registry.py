@@ -14,13 +14,14 @@ subject. A user's file is Python that the user asked to run; nothing else is eve
 import dataclasses
 import functools
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from icllab.core.errors import InputError, expected, unknown
@@ -303,8 +304,20 @@ def _package(name: str, folder: Path) -> None:
         sys.modules[name] = importlib.util.module_from_spec(spec)
 
 
+class TextLoader(importlib.machinery.SourceFileLoader):
+    """Loader that compiles the text of a file at each import.
+
+    Python's cache of compiled modules takes a file that is edited within a second, at equal size, for the old one.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the text as it is now."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _loaded(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=TextLoader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
