@@ -13,18 +13,6 @@ from icllab.lab import netcdf
 from icllab.lab.netcdf import from_bytes, to_bytes
 
 
-@pytest.fixture
-def dataset():
-    return xr.Dataset(
-        {
-            "icl_error": (("dim", "seed"), np.array([[0.1, np.nan], [np.inf, -0.0]])),
-            "converged": ("dim", [True, False]),
-        },
-        coords={"dim": [2, 4], "seed": [0, 1], "predictor": ("dim", ["ridge", "λ"])},
-        attrs={"claim": "room/claim", "key": 0, "number": 0.1},
-    )
-
-
 def test_a_dataset_comes_back_bit_for_bit_and_is_the_same_file_twice(dataset):
     content = to_bytes(dataset)
     back = from_bytes(content, "cell")

@@ -32,18 +32,6 @@ CLAIM = Claim(
 )
 
 
-@pytest.fixture
-def dataset():
-    return xr.Dataset(
-        {
-            "icl_error": (("dim", "seed"), np.array([[0.1, np.nan], [np.inf, -0.0]])),
-            "converged": ("dim", [True, False]),
-        },
-        coords={"dim": [2, 4], "seed": [0, 1], "predictor": ("dim", ["ridge", "λ"])},
-        attrs={"claim": "room/claim", "key": 0, "number": 0.1},
-    )
-
-
 @pytest.mark.parametrize("failing", ["write", "fsync", "replace"])
 def test_a_write_that_fails_leaves_what_was_there(failing, tmp_path, monkeypatch):
     path = tmp_path / "cell.nc"
