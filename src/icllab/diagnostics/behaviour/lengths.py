@@ -131,8 +131,8 @@ def per_length(
     of_reference: _Losses | None = None
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        own = of_reference if members is reference and of_reference is not None else losses(members)
-        return own.statistics(weights, None if of_reference is None else of_reference.values)
+        member_losses = of_reference if members is reference and of_reference is not None else losses(members)
+        return member_losses.statistics(weights, None if of_reference is None else of_reference.values)
 
     with shown("losses", progress):
         count = math.prod(axes.shape) + (reference is not None)
