@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from icllab.diagnostics.identification.candidates import Fitted
     from icllab.diagnostics.identification.comparison import PromptSplit, identify
     from icllab.diagnostics.identification.layer_probe import probe_layers
+    from icllab.diagnostics.identification.mixtures import mixture_weight
     from icllab.diagnostics.identification.verdicts import VerdictRule
     from icllab.diagnostics.identification.weights import interpolate, weight_distance
     from icllab.diagnostics.sampling.covariances import weight_covariance

@@ -1,0 +1,319 @@
+"""The examination of a network: sections in order, their cells, and the sentences that come first."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import PRNGKeyArray
+
+from icllab.core.errors import IclError, InputError, expected, require_key, require_known, unknown
+from icllab.core.files import difference, read_object, write_atomically
+from icllab.core.result_warnings import collected
+from icllab.core.spelling import strict
+from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.examination.measuring import losses
+from icllab.examination.section import LEVEL, SIZES, UNDECIDED, Finding, Section, Size, holm
+from icllab.examination.sections import SECTIONS
+from icllab.examination.subject import Subject
+from icllab.lab.netcdf import netcdf_bytes
+
+HEADER = "examination.json"
+FIRST = ("in_context", "algorithm", "memorising", "theory", "heads", "contract")
+"""Sections whose verdicts are stated first, and whose joint error is kept."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A section of an examination: its Dataset and finding, or why there is none.
+
+    Attributes:
+        name: Name of the section.
+        status: ``"answered"``, ``"not asked"``, ``"skipped"``, ``"ended"`` or ``"failed"``.
+        reason: Why there is no finding; empty if there is.
+        cost: Seconds that were stated before.
+        seconds: Seconds that it took.
+        dataset: Measurement.
+        finding: Judgement, after the correction for several verdicts.
+    """
+
+    name: str
+    status: str
+    reason: str = ""
+    cost: float = 0.0
+    seconds: float = 0.0
+    dataset: xr.Dataset | None = None
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Sections of one subject, at one size of the samples.
+
+    Attributes:
+        header: What was examined and how: name, task, size, key, versions, digests.
+        sections: The sections in order.
+    """
+
+    header: Mapping[str, Any]
+    sections: Sequence[Answered] = field(default_factory=tuple)
+
+    def __getitem__(self, name: str) -> Answered:
+        """The section of a name."""
+        for section in self.sections:
+            if section.name == name:
+                return section
+        raise unknown("section", name, [section.name for section in self.sections])
+
+    def dataset(self, section: str) -> xr.Dataset:
+        """The measurement of a section.
+
+        Raises:
+            InputError: There is no such section, or it was not measured.
+        """
+        answered = self[section]
+        if answered.dataset is None:
+            raise InputError(f"{section}: expected a section that was measured, got {answered.status}: {answered.reason}")
+        return answered.dataset
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a folder: ``examination.json``, and one netCDF file for each section that was measured."""
+        at = Path(folder)
+        at.mkdir(parents=True, exist_ok=True)
+        for section in self.sections:
+            if section.dataset is not None:
+                write_cell(at, section)
+        write_header(at, self.header)
+        return at
+
+    def report(self, path: str | Path) -> Path:
+        """Write the report as one HTML file."""
+        from icllab.examination.report import html
+
+        at = Path(path)
+        write_atomically(at, html([self]).encode(), "no report was written")
+        return at
+
+    def as_dict(self) -> dict[str, Any]:
+        """The header, the first sentences, and every section's finding, as plain values."""
+        from icllab.examination.sentences import first_sentences
+
+        return strict(
+            {
+                **self.header,
+                "sentences": first_sentences(self),
+                "sections": [
+                    {
+                        "name": section.name,
+                        "question": SECTIONS[section.name].question,
+                        "status": section.status,
+                        "reason": section.reason,
+                        "seconds": section.seconds,
+                        **({} if section.finding is None else vars(section.finding)),
+                    }
+                    for section in self.sections
+                ],
+            }
+        )
+
+    def __repr__(self) -> str:
+        from icllab.examination.sentences import first_sentences
+
+        return "\n".join([f"Examination of {self.header['name']} at size {self.header['size']}", *first_sentences(self)])
+
+    def _repr_html_(self) -> str:
+        from icllab.examination.report import card
+
+        return str(card(self))
+
+
+def examine(
+    network: Any,
+    task: Any,
+    *,
+    key: PRNGKeyArray,
+    only: Sequence[str] | None = None,
+    skip: Sequence[str] = (),
+    minutes: float = 5.0,
+    size: str | None = None,
+    trained_on: int | None = None,
+    checkpoints: Mapping[int, Any] | None = None,
+    name: str | None = None,
+) -> "Examination | dict[str, Examination]":
+    """Ask a network every question that applies to it.
+
+    Sections run in this process, one after the other, and cannot be ended; the command line runs them in a process of
+    their own. At one size, numbers depend on the key alone.
+
+    Args:
+        network: Predictor of one prompt, or a mapping of names to several, which answer the same prompts.
+        task: Task of the network's training; or its text, as :func:`icllab.tasks.parse` takes it.
+        key: Key of all prompts.
+        only: Names of sections to ask; None: all that apply.
+        skip: Names of sections to leave out.
+        minutes: Time that picks the size, from the time of one batch, if ``size`` is None.
+        size: ``"small"``, ``"medium"`` or ``"large"``; None: the largest that ``minutes`` affords.
+        trained_on: Number of training prompts.
+        checkpoints: Step -> network.
+        name: Name of the network in sentences; None: ``"the network"``.
+
+    Returns:
+        The examination; of several networks one for each name.
+
+    Raises:
+        InputError: A section or a size is unknown, or the network cannot answer a prompt of the task.
+    """
+    require_key(key)
+    if isinstance(network, Mapping):
+        shared = {"key": key, "only": only, "skip": skip, "minutes": minutes, "size": size, "trained_on": trained_on}
+        return {str(label): _one(examine(one, task, name=str(label), **shared)) for label, one in network.items()}
+    subject = Subject.of(network, task, name=name or "the network", trained_on=trained_on, checkpoints=checkpoints)
+    names = section_names(only, skip)
+    seconds = batch_seconds(subject)
+    chosen = size_of(size, minutes, subject, names, seconds)
+    header = header_of(subject, chosen, key)
+    cells = [answer(subject, SECTIONS[name], chosen, key, seconds) for name in names]
+    return corrected(Examination(header, tuple(cells)))
+
+
+def _one(examination: Any) -> Examination:
+    assert isinstance(examination, Examination)
+    return examination
+
+
+def section_names(only: Sequence[str] | None, skip: Sequence[str]) -> list[str]:
+    """Names of the sections to ask, in order."""
+    for name in [*(only or ()), *skip]:
+        require_known("section", name, SECTIONS)
+    return [name for name in SECTIONS if (only is None or name in only) and name not in skip]
+
+
+def batch_seconds(subject: Subject) -> float:
+    """Seconds in which the network answers 256 prompts, once compiled."""
+    prompts = sample_prompts(subject.task, key=jax.random.key(0), prompts=256)
+    losses(subject.network, subject.task, prompts)
+    start = time.perf_counter()
+    losses(subject.network, subject.task, prompts)
+    return time.perf_counter() - start
+
+
+def size_of(size: str | None, minutes: float, subject: Subject, names: Sequence[str], seconds: float) -> Size:
+    """The rung that was asked for, or the largest whose stated costs fit the minutes; the smallest if none does."""
+    if size is not None:
+        require_known("size", size, SIZES)
+        return SIZES[size]
+    if not minutes > 0:
+        raise expected("minutes", "a positive number", minutes)
+    applying = [SECTIONS[name] for name in names if not SECTIONS[name].lacks(subject)]
+    fits = [s for s in SIZES.values() if sum(part.cost(s, seconds) for part in applying) <= 60 * minutes]
+    return fits[-1] if fits else next(iter(SIZES.values()))
+
+
+def header_of(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]:
+    """What is examined and how, as plain values."""
+    import icllab
+
+    return {
+        "name": subject.name,
+        "kind": subject.kind,
+        "task": " ".join(repr(subject.task).split()),
+        "size": size.name,
+        "prompts": size.prompts,
+        "key": np.asarray(jax.random.key_data(key)).ravel().tolist(),
+        "trained_on": subject.trained_on,
+        "checkpoints": list(subject.checkpoints),
+        "weights": subject.digest,
+        "versions": {"icl-lab": icllab.__version__, "jax": jax.__version__, "numpy": np.__version__},
+    }
+
+
+def answer(subject: Subject, section: Section, size: Size, key: PRNGKeyArray, seconds: float) -> Answered:
+    """Measure and judge a section, or say why it does not apply or what it raised."""
+    if reason := section.lacks(subject):
+        return Answered(section.name, "not asked", reason)
+    cost, start = section.cost(size, seconds), time.perf_counter()
+    try:
+        with collected():
+            dataset = section.measure(subject, size, jax.random.fold_in(key, list(SECTIONS).index(section.name)))
+        return Answered(section.name, "answered", "", cost, time.perf_counter() - start, dataset, section.judge(dataset))
+    except Exception as error:  # whatever a user's network raises: the other sections go on
+        text = " ".join(str(error).split())
+        reason = text if isinstance(error, IclError) else f"{type(error).__name__}: {text}"
+        return Answered(section.name, "failed", reason, cost, time.perf_counter() - start)
+
+
+def corrected(examination: Examination) -> Examination:
+    """The examination whose first verdicts are undecided unless Holm's method rejects their opposites, jointly."""
+    tested = {
+        section.name: section.finding.p_value
+        for section in examination.sections
+        if section.name in FIRST and section.finding is not None and section.finding.p_value is not None
+    }
+    rejected = holm(tested, LEVEL)
+
+    def one(section: Answered) -> Answered:
+        finding = section.finding
+        if finding is None or rejected.get(section.name, True) or finding.verdict == UNDECIDED:
+            return section
+        note = f"{finding.change}; alone it would be {finding.verdict!r} (p = {finding.p_value:.2g})"
+        return replace(section, finding=replace(finding, verdict=UNDECIDED, change=note, fault=False))
+
+    return replace(examination, sections=tuple(map(one, examination.sections)))
+
+
+def write_header(at: Path, header: Mapping[str, Any]) -> None:
+    """Write the header of a folder of cells."""
+    write_atomically(at / HEADER, (json.dumps(strict(dict(header)), indent=1) + "\n").encode())
+
+
+def write_cell(at: Path, section: Answered) -> None:
+    """Write the measurement of a section as netCDF."""
+    assert section.dataset is not None
+    attributes = {"section": section.name, "cost": section.cost, "seconds": section.seconds}
+    kept = {name: value for name, value in section.dataset.attrs.items() if _is_stored(value)}
+    write_atomically(at / f"{section.name}.nc", netcdf_bytes(section.dataset.assign_attrs(kept | attributes)))
+
+
+def _is_stored(value: Any) -> bool:
+    return value is not None and not (isinstance(value, list | tuple) and not value)
+
+
+def read_cell(path: Path) -> Answered:
+    """The section in a file, judged again."""
+    dataset = xr.load_dataset(path, engine="h5netcdf")
+    dataset.attrs.setdefault("warnings", [])
+    name = str(dataset.attrs["section"])
+    require_known("section", name, SECTIONS)
+    times = [float(dataset.attrs[part]) for part in ("cost", "seconds")]
+    return Answered(name, "answered", "", *times, dataset, SECTIONS[name].judge(dataset))
+
+
+def require_same(at: Path, header: Mapping[str, Any]) -> None:
+    """Raise if a folder has cells of another network, task, size or key; versions may differ."""
+    if not (at / HEADER).is_file():
+        return
+    old = read_object(at / HEADER, "remove the folder to examine anew")
+    ignored = ("versions", "name")
+    there, here = ({k: v for k, v in strict(dict(h)).items() if k not in ignored} for h in (old, header))
+    if changes := difference(there, here):
+        raise InputError(f"{at}: expected cells of the same examination, got {changes}; give another folder with -o")
+
+
+def resumed(
+    at: Path, names: Sequence[str], run: Callable[[str], Answered]
+) -> Iterator[Answered]:
+    """Each section, from its file if that is there, else measured and kept."""
+    for name in names:
+        path = at / f"{name}.nc"
+        if path.is_file():
+            yield read_cell(path)
+            continue
+        section = run(name)
+        if section.dataset is not None:
+            write_cell(at, section)
+        yield section

@@ -1,0 +1,121 @@
+"""One question of an examination: a measurement, a judgement that is a pure function of it, and a figure."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import xarray as xr
+from jaxtyping import PRNGKeyArray
+from scipy.special import ndtr
+
+from icllab.examination.subject import Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNDECIDED = "undecided"
+LEVEL = 0.05
+"""Probability of any false verdict among those that a report states first, by Holm's correction."""
+
+
+class Size(NamedTuple):
+    """One rung of the fixed ladder of sample sizes.
+
+    Attributes:
+        name: Name of the rung.
+        prompts: Number of prompts of a measurement.
+        fitting: Number of prompts on which candidates are fitted.
+        heads: Number of prompts on which each head is ablated.
+    """
+
+    name: str
+    prompts: int
+    fitting: int
+    heads: int
+
+
+SIZES = {size.name: size for size in (Size("small", 512, 256, 256), Size("medium", 2048, 512, 512))}
+SIZES |= {"large": Size("large", 8192, 2048, 2048)}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The judgement of a section.
+
+    Attributes:
+        verdict: Verdict in a few words.
+        sentence: One sentence with the numbers.
+        number: The number on which the verdict rests.
+        error: Its standard error, over prompts.
+        what: Meaning of the number.
+        null: The null, in words with its number.
+        smallest: The smallest effect that this sample could have seen, in words; empty where nothing is tested.
+        change: Sentence on what would change the verdict.
+        p_value: Probability of a result as extreme if the opposite were true; None where nothing is tested.
+        fault: Whether the verdict is a fault of the network, such as an answer that sees its target.
+    """
+
+    verdict: str
+    sentence: str
+    number: float
+    error: float
+    what: str
+    null: str = ""
+    smallest: str = ""
+    change: str = ""
+    p_value: float | None = None
+    fault: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question of an examination.
+
+    Attributes:
+        name: Name of the section, which ``only=`` and ``skip=`` take.
+        question: The question.
+        measure: Subject, size and key -> Dataset.
+        judge: Dataset -> :class:`Finding`; a pure function.
+        figure: Dataset -> Figure; None if the numbers are enough.
+        lacks: Subject -> why the question does not apply; empty if it does.
+        code: Subject -> lines of Python that give the number.
+        batches: Number of batches of 256 prompts that the measurement answers for each 256 prompts of its size.
+        compiling: Seconds of compilation, about.
+    """
+
+    name: str
+    question: str
+    measure: Callable[[Subject, Size, PRNGKeyArray], xr.Dataset]
+    judge: Callable[[xr.Dataset], Finding]
+    lacks: Callable[[Subject], str]
+    code: str
+    figure: "Callable[[xr.Dataset], Figure] | None" = None
+    batches: float = 4.0
+    compiling: float = 5.0
+    asked: bool = field(default=True)
+
+    def cost(self, size: Size, seconds: float) -> float:
+        """Seconds of the measurement, if the network answers 256 prompts in ``seconds``."""
+        return self.compiling + self.batches * seconds * math.ceil(size.prompts / 256)
+
+
+def tail(distance: float, error: float) -> float:
+    """One-sided p-value of a normal estimate that lies ``distance`` beyond the value of the null."""
+    if not math.isfinite(distance) or not error >= 0:
+        return 1.0
+    if error == 0:
+        return 0.0 if distance > 0 else 1.0
+    return float(ndtr(-distance / error))
+
+
+def holm(p_values: dict[str, float], level: float = LEVEL) -> dict[str, bool]:
+    """Which of several hypotheses are rejected by Holm's step-down method at a joint level.
+
+    Source: [Holm79].
+    """
+    rejected, alive = {}, True
+    for rank, (name, value) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        alive = alive and value <= level / (len(p_values) - rank)
+        rejected[name] = alive
+    return rejected

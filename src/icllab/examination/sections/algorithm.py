@@ -1,0 +1,230 @@
+"""Which algorithm: distances of the network to candidates, and a verdict that may be none of them.
+
+Regression is asked by :func:`icllab.diagnostics.identify`. Of item labels and tokens a candidate is a rule that names a
+class, and the number is the fraction of prompts in which the network names the same one, among prompts in which the
+candidate differs from the others.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from icllab import algorithms
+from icllab.algorithms.descent import GradientDescentPlusPlus
+from icllab.algorithms.estimators import NearestNeighbours
+from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
+from icllab.core.protocols import AbstractPredictor, Predictor
+from icllab.diagnostics import Fitted, identify
+from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.diagnostics.identification.comparison import PromptSplit
+from icllab.examination.measuring import Mean, bayes, outputs
+from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
+from icllab.examination.subject import Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS = (1, 2, 3, 4)
+AGREEMENT = 0.9
+"""Fraction of prompts in which a rule of classes has to name what the network names."""
+_ONE_FUNCTION = {"ridge, fitted": "ridge", "GD++, 2 steps": "descent, 2 steps"}  # a family, and a candidate within
+
+
+class ScalarDescentPlusPlus(AbstractPredictor):
+    """GD++ with one rate and one contraction, multiples of the identity, for all steps.
+
+    Source: [vonOswald23].
+    """
+
+    rate: Float[Array, ""]
+    contraction: Float[Array, ""]
+    layers: int = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
+
+    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
+        """The answer at every position."""
+        options = {"layers": self.layers, "dim": self.dim, "normalised": True, "half": True}
+        return GradientDescentPlusPlus.scalar(self.rate, self.contraction, **options)(prompt)
+
+
+def candidates(subject: Subject) -> dict[str, Predictor | Fitted]:
+    """Candidates of a regression: the Bayes predictors, families with fitted numbers, a neighbour and the mean."""
+    prompt = jax.eval_shape(lambda k: subject.task.sample(key=k), jax.random.key(0))
+    unit = float(_input_square(subject)) / prompt.dim
+    rate = jnp.asarray(0.6 / unit)
+    families: dict[str, Predictor | Fitted] = {"ridge, fitted": Fitted(algorithms.Ridge(unit), ["ridge"])}
+    options = {"dim": prompt.dim, "normalised": True, "half": True}
+    for steps in STEPS:
+        family = algorithms.GradientDescent(rate, layers=steps, **options)
+        families[f"descent, {steps} steps" if steps > 1 else "descent, 1 step"] = Fitted(family, ["rate"])
+    plus = ScalarDescentPlusPlus(rate, jnp.asarray(0.1), 2, prompt.dim)
+    families["GD++, 2 steps"] = Fitted(plus, ["rate", "contraction"])
+    return {**bayes(subject), **families, "nearest": NearestNeighbours(1), "mean": Mean()}
+
+
+def _input_square(subject: Subject) -> float:
+    """Mean square of an input vector, from 64 prompts."""
+    prompts = sample_prompts(subject.task, key=jax.random.key(0), prompts=64)
+    return float(jnp.mean(jnp.sum(prompts.x**2, axis=-1)))
+
+
+def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
+    """The Dataset of ``identify``, or agreements with rules of classes."""
+    if subject.kind != "regression":
+        return _agreements(subject, size, key)
+    split = PromptSplit(size.prompts, size.fitting)
+    dataset = identify(subject.network, candidates(subject), subject.task, key=key, prompts=split)
+    kept = {name: value for name, value in dataset.attrs.items() if name in ("tolerance", "summary", "warnings")}
+    return xr.Dataset(dict(dataset.data_vars), dict(dataset.coords), kept | {"kind": subject.kind})
+
+
+def _rules(prompts: Any) -> dict[str, np.ndarray]:
+    """Classes [prompt, position] that each rule names; -1 where it names none."""
+    if isinstance(prompts, ItemLabelPrompt):
+        items, labels = np.asarray(prompts.items), np.asarray(prompts.labels)
+        context, query = items[:, :-1], items[:, -1:]
+        cosines = (context * query).sum(-1) / np.linalg.norm(context, axis=-1) / np.linalg.norm(query, axis=-1)
+        nearest = np.take_along_axis(labels[:, :-1], cosines.argmax(1)[:, None], 1)
+        counts = (labels[:, :-1, None] == labels[:, None, :-1]).sum(-1)
+        common = np.take_along_axis(labels[:, :-1], counts.argmax(1)[:, None], 1)
+        return {"nearest item": nearest, "commonest label": common, "last label": labels[:, -2:-1]}
+    tokens = np.asarray(prompts.tokens)
+    shown, positions = tokens[:, :-1], tokens.shape[1] - 1
+    newest, oldest, often, same = (np.full((len(tokens), positions), -1) for _ in range(4))
+    for i in range(1, positions):
+        earlier = shown[:, :i] == shown[:, i : i + 1]
+        found = earlier.any(1)
+        last, first = i - 1 - earlier[:, ::-1].argmax(1), earlier.argmax(1)
+        rows = np.arange(len(tokens))
+        newest[:, i] = np.where(found, tokens[rows, last + 1], -1)
+        oldest[:, i] = np.where(found, tokens[rows, first + 1], -1)
+        counts = (shown[:, : i + 1, None] == shown[:, None, : i + 1]).sum(-1)
+        often[:, i] = shown[rows, counts.argmax(1)]
+    same[:] = shown
+    return {"induction, newest": newest, "induction, oldest": oldest, "commonest token": often, "same token": same}
+
+
+def _agreements(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
+    """Fractions of prompts in which the network names the class of a rule, and those in which rules differ."""
+    count = size.prompts if isinstance(_one(subject), ItemLabelPrompt) else min(size.prompts, 256)
+    prompts = sample_prompts(subject.task, key=key, prompts=count)
+    named = outputs(subject.network, subject.task, prompts).argmax(-1)
+    rules = {name: classes[:, -named.shape[1] :] for name, classes in _rules(prompts).items()}
+    names = list(rules)
+    rates, errors = np.full((2, len(names), len(names)), np.nan)
+    for i, one in enumerate(names):
+        for j, other in enumerate(names):
+            apart = (rules[one] >= 0) & ((rules[one] != rules[other]) | (i == j))
+            rates[i, j], errors[i, j] = _rate(named == rules[one], apart)
+    axes = ("candidate", "other_candidate")
+    chance = float(_rate(named == rules[names[0]][::-1], rules[names[0]] >= 0)[0])
+    return xr.Dataset(
+        {"agreement": (axes, rates), "agreement_error": (axes, errors), "of_other_prompts": chance},
+        {"candidate": names, "other_candidate": names},
+        {"kind": subject.kind, "warnings": []},
+    )
+
+
+def _one(subject: Subject) -> Any:
+    return jax.eval_shape(lambda k: subject.task.sample(key=k), jax.random.key(0))
+
+
+def _rate(hits: np.ndarray, where: np.ndarray) -> tuple[float, float]:
+    """Fraction of hits among marked entries, and its standard error, prompts being independent."""
+    weights = where.sum(1)
+    if weights.sum() < 10:
+        return np.nan, np.nan
+    share = (hits & where).sum() / weights.sum()
+    residual = ((hits & where).sum(1) - share * weights) / weights.mean()
+    return float(share), max(float(residual.std(ddof=1) / np.sqrt(len(weights))), 0.5 / float(weights.sum()))
+
+
+def judge(dataset: xr.Dataset) -> Finding:
+    """The verdict of ``identify``; of classes the rule that agrees in nine prompts of ten, or none of these."""
+    return _of_regression(dataset) if dataset.attrs["kind"] == "regression" else _of_classes(dataset)
+
+
+def _of_regression(dataset: xr.Dataset) -> Finding:
+    fractions = dataset["fraction_unexplained"]
+    names, values = [str(name) for name in dataset["candidate"].values], fractions.values
+    among = [name for name, is_among in zip(names, dataset["among"].values, strict=True) if is_among]
+    verdict = str(dataset["verdict"].item())
+    functions = {_ONE_FUNCTION.get(name, name) for name in among}
+    if verdict == "indistinguishable" and len(functions) == 1:
+        verdict = functions.pop()
+    order = np.argsort(values)
+    best, second = names[order[0]], names[order[1]]
+    interval = dataset["fraction_unexplained_interval"].sel(candidate=best).values
+    error = float(interval[1] - interval[0]) / 3.92
+    tolerance = float(dataset.attrs["tolerance"])
+    least = float(values[order[0]])
+    nearest = f"{best} leaves {least:.2%} of the variance and {second} {float(values[order[1]]):.2%}"
+    start = {
+        "none of these": f"None of the {len(names)} candidates",
+        "indistinguishable": "Not told apart: " + " and ".join(among),
+        "undecided": "Undecided",
+    }.get(verdict, f"The network is {verdict}")
+    sentence = f"{start}: {nearest}; accepted is at most {tolerance:.0%}."
+    change = f"a candidate that leaves at most {tolerance:.0%}" if verdict == "none of these" else "more prompts"
+    null = f"the baselines explain {float(dataset['baseline_explained']):.2%} of the answers' mean square"
+    p_value = tail(abs(least - tolerance), error)
+    smallest = f"{2.8 * error:.2%} of the variance"
+    what = f"fraction of variance that {best} leaves unexplained"
+    return Finding(verdict, sentence, least, error, what, null, smallest, change, p_value)
+
+
+def _of_classes(dataset: xr.Dataset) -> Finding:
+    names = [str(name) for name in dataset["candidate"].values]
+    rates, errors = dataset["agreement"].values, dataset["agreement_error"].values
+    own = np.diagonal(rates)
+    best = int(np.nanargmax(np.where(np.isnan(own), -1, own)))
+    rate, error = float(own[best]), float(errors[best, best])
+    # A rule has to be named where it differs from each other rule too, if there are such prompts.
+    apart = np.delete(rates[best], best)
+    lowest = float(np.nanmin([rate, *apart[~np.isnan(apart)]]))
+    lowest_error = float(np.nanmax([error, *np.delete(errors[best], best)]))
+    accepted, rejected = tail(lowest - AGREEMENT, lowest_error), tail(AGREEMENT - lowest, lowest_error)
+    verdict, p_value = UNDECIDED, max(accepted, rejected)
+    if accepted <= 0.05:
+        together = ["induction, newest", "induction, oldest"]
+        same = names[best] in together and np.isnan(rates[names.index(together[0]), names.index(together[1])])
+        verdict, p_value = "induction" if same else names[best], accepted
+    elif rejected <= 0.05:
+        verdict, p_value = "none of these", rejected
+    beside = ", ".join(f"{name} {value:.2f}" for name, value in zip(names, own, strict=True) if name != names[best])
+    sentence = f"The network names what {names[best]} names in {rate:.3f} ± {error:.1g} of the cases; {beside}."
+    null = f"with the rule of other prompts {float(dataset['of_other_prompts']):.2f}"
+    what = f"agreement with {names[best]}; where it differs from another rule at least {lowest:.2f}"
+    change = f"an agreement {'below' if accepted <= 0.05 else 'above'} {AGREEMENT}"
+    return Finding(verdict, sentence, lowest, lowest_error, what, null, f"{2.8 * lowest_error:.2g}", change, p_value)
+
+
+def figure(dataset: xr.Dataset) -> "Figure":
+    """Fractions unexplained, or agreements, of all candidates."""
+    from icllab.examination.drawing import bars
+
+    if dataset.attrs["kind"] == "regression":
+        return bars(dataset, "fraction_unexplained", "candidate", line=float(dataset.attrs["tolerance"]))
+    own = xr.Dataset(
+        {name: ("candidate", np.diagonal(dataset[name].values)) for name in ("agreement", "agreement_error")},
+        {"candidate": dataset["candidate"].values},
+    )
+    return bars(own, "agreement", "candidate", line=AGREEMENT)
+
+
+SECTION = Section(
+    name="algorithm",
+    question="Which algorithm does the network implement?",
+    measure=measure,
+    judge=judge,
+    lacks=lambda subject: "",
+    code="diagnostics.identify(network, examination.sections.algorithm.candidates(subject), task, key=key)",
+    figure=figure,
+    batches=12.0,
+    compiling=25.0,
+)

@@ -1,0 +1,168 @@
+"""Which heads carry it: the loss that each ablation costs, scores, and what the heads that are not named add together.
+
+A head is named if its ablation raises the loss by a tenth of the benefit of the context, with an error that allows for
+all heads. At last the outputs of all heads that are not named are replaced by those on other prompts, together: the
+change of the loss says how much the named heads leave unexplained.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, PRNGKeyArray
+
+from icllab.core.errors import IclError
+from icllab.core.protocols import position_losses
+from icllab.diagnostics import head_scores
+from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.examination.measuring import losses
+from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
+from icllab.examination.subject import Subject
+from icllab.models import ablated
+from icllab.models.interventions.heads import head_outputs, head_weights
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEAST = 0.1
+MOST = 64
+"""Heads that are ablated one by one; of a model with more, those with the largest effects to first order."""
+
+
+def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
+    """Effects of ablations, scores of heads, and the effect of all heads that are not named, together."""
+    network: Any = subject.network
+    of_prompts, of_other = (jax.random.fold_in(key, i) for i in range(2))
+    prompts = sample_prompts(subject.task, key=of_prompts, prompts=size.heads)
+    plain = _loss(subject, network, prompts)
+    blocks, heads = head_weights(network, [(0, 0)]).shape
+    names = [f"block{block}.{head}" for block, head in np.ndindex(blocks, heads)]
+    chosen = list(np.ndindex(blocks, heads))[:MOST]
+    costs = np.full((len(names), size.heads), np.nan)
+    for block, head in chosen:
+        mask = jnp.zeros((blocks, heads)).at[block, head].set(1.0)
+        costs[block * heads + head] = _loss(subject, ablated(network, heads=mask), prompts) - plain
+    mean, error = costs.mean(1), costs.std(1, ddof=1) / np.sqrt(size.heads)
+    alone = _loss_without_context(subject, prompts, plain)
+    least = LEAST * float(np.mean(alone - plain))
+    p_values = np.array([tail(m - least, e) for m, e in zip(mean, error, strict=True)])
+    named = p_values * len(names) <= 0.05
+    rest = jnp.asarray(~named, float).reshape(blocks, heads)
+    other = sample_prompts(subject.task, key=of_other, prompts=size.heads)
+    change = _replaced(subject, rest, prompts, other) - plain
+    everything = _replaced(subject, jnp.ones((blocks, heads)), prompts, other) - plain
+    variables = {
+        "ablation_effect": ("attention_head", mean),
+        "ablation_effect_error": ("attention_head", error),
+        "p_value": ("attention_head", p_values),
+        "named": ("attention_head", named.astype(int)),
+        "least": least,
+    }
+    for name, samples in {"rest": change, "all_heads": everything, "loss": plain}.items():
+        variables |= {name: samples.mean(), f"{name}_error": samples.std(ddof=1) / np.sqrt(len(samples))}
+    dataset = xr.Dataset(variables, {"attention_head": names}, {"kind": subject.kind, "warnings": []})
+    return dataset.assign(_scores(subject, of_prompts))
+
+
+def _loss(subject: Subject, network: Any, prompts: Any) -> np.ndarray:
+    """Losses [prompt]: at the last position, and of sequences the mean over their second half."""
+    samples = losses(network, subject.task, prompts)
+    return np.nanmean(samples[:, samples.shape[1] // 2 :], axis=1) if subject.kind == "tokens" else samples[:, -1]
+
+
+def _loss_without_context(subject: Subject, prompts: Any, plain: np.ndarray) -> np.ndarray:
+    """Losses [prompt] of zero or of equal logits."""
+    if subject.kind == "regression":
+        return np.asarray(prompts.y[:, -1]) ** 2
+    return np.full(len(plain), np.log(subject.task.class_count))
+
+
+def _scores(subject: Subject, key: PRNGKeyArray) -> dict[str, Any]:
+    """Scores of the heads' patterns; none if the network shows no patterns."""
+    try:
+        scores = head_scores(subject.network, subject.task, key=key, prompts=64)
+    except IclError:
+        return {}
+    return {str(name): scores[name] for name in scores.data_vars}
+
+
+def _replaced(subject: Subject, weights: Array, prompts: Any, others: Any) -> np.ndarray:
+    """Losses [prompt] with the outputs of weighted heads replaced by those on other prompts."""
+
+    def one(network: Any, weights: Array, prompt: Any, other: Any) -> Array:
+        model = ablated(network, heads=weights, outputs=head_outputs(network, other))
+        values = position_losses(subject.task, model(prompt), prompt)
+        return jnp.nanmean(values[values.shape[0] // 2 :]) if subject.kind == "tokens" else values[-1]
+
+    if getattr(subject.network, "traceable", True):
+        whole = eqx.filter_jit(lambda *arguments: jax.lax.map(lambda pair: one(*arguments[:2], *pair), arguments[2:]))
+        return np.asarray(whole(subject.network, weights, prompts, others), float)
+    count = len(jax.tree.leaves(prompts)[0])
+    pairs = ([jax.tree.map(lambda leaf, i=i: leaf[i], part) for part in (prompts, others)] for i in range(count))
+    return np.array([float(one(subject.network, weights, *pair)) for pair in pairs])
+
+
+def judge(dataset: xr.Dataset) -> Finding:
+    """"carried by ..." if heads are named, "no head alone" if none is and all together matter, or undecided."""
+    names = [str(name) for name in dataset["attention_head"].values]
+    effects, errors = dataset["ablation_effect"].values, dataset["ablation_effect_error"].values
+    order = np.argsort(-np.nan_to_num(effects, nan=-np.inf))
+    named = [names[i] for i in order if dataset["named"].values[i]]
+    top = int(order[0])
+    least = float(dataset["least"])
+    rest, rest_error = float(dataset["rest"]), float(dataset["rest_error"])
+    together, together_error = float(dataset["all_heads"]), float(dataset["all_heads_error"])
+    bounded = tail(least - float(effects[top]), float(errors[top]))
+    if named:
+        verdict, p_value = "carried by heads", float(min(1.0, len(names) * dataset["p_value"].values[top]))
+    elif least <= 0:
+        verdict, p_value = "nothing to carry", None
+    elif bounded * len(names) <= 0.05:
+        verdict, p_value = "no head alone", bounded * len(names)
+    else:
+        verdict, p_value = UNDECIDED, min(1.0, bounded * len(names))
+    listed = ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
+    start = f"Ablation of {names[top]} costs most, {float(effects[top]):.3g} ± {float(errors[top]):.1g}"
+    middle = f"; named are {listed}" if named else "; no head is named"
+    sentence = f"{start}{middle}; with the outputs of all others replaced the loss changes by {rest:.3g} ± {rest_error:.1g}."
+    null = f"with the outputs of all heads replaced it changes by {together:.3g} ± {together_error:.1g}"
+    what = f"rise of the loss without {names[top]}"
+    smallest = f"a rise of {2.8 * float(errors[top]):.2g}"
+    change = f"a head whose ablation costs {least:.2g}, a tenth of the benefit of the context"
+    return Finding(
+        verdict, sentence, float(effects[top]), float(errors[top]), what, null, smallest, change, p_value
+    )
+
+
+def figure(dataset: xr.Dataset) -> "Figure":
+    """Effects of the ablation of each head."""
+    from icllab.examination.drawing import bars
+
+    return bars(dataset, "ablation_effect", "attention_head", line=float(dataset["least"]))
+
+
+def lacks(subject: Subject) -> str:
+    """Heads whose outputs can be replaced."""
+    network: Any = subject.network
+    try:
+        head_weights(network, [(0, 0)])
+    except (IclError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        return f"no heads are known ({reason})" if reason else "no heads are known"
+    return ""
+
+
+SECTION = Section(
+    name="heads",
+    question="Which heads carry it?",
+    measure=measure,
+    judge=judge,
+    lacks=lacks,
+    code="diagnostics.head_effects(network, task, heads=[(0, 0)], key=key)",
+    figure=figure,
+    batches=16.0,
+    compiling=10.0,
+)
