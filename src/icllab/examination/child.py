@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +19,7 @@ from icllab.core.spelling import strict
 
 PATIENCE = 2.0
 """A section is ended after this multiple of its stated cost."""
-LEAST = 60.0  # seconds below which no section is ended: a first compilation takes longer than stated on a busy machine
+LEAST, STARTING = 60.0, 600.0  # seconds below which no section is ended, and in which a network has to be opened
 
 
 def main() -> None:
@@ -36,23 +36,21 @@ def main() -> None:
 def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
     import jax
 
-    from icllab.examination import examining
+    from icllab.examination import examining, results
     from icllab.examination.sections import SECTIONS
     from icllab.examination.subject import Subject
 
     network, task, checkpoints = opened(request)
-    subject = Subject.of(
-        network, task, name=request["name"], trained_on=request["trained_on"], checkpoints=checkpoints
-    )
+    subject = Subject.of(network, task, name=request["name"], trained_on=request["trained_on"], checkpoints=checkpoints)
     key, folder, names = jax.random.key(request["key"]), Path(request["folder"]), request["sections"]
     seconds = examining.batch_seconds(subject)
     size = examining.size_of(request["size"], request["minutes"], subject, request["all"], seconds)
     header = examining.header_of(subject, size, key) | {
         "network": request["network"], "task": request["task"], "files": files(request)
     }  # fmt: skip
-    examining.require_same(folder, header)
+    results.require_same(folder, header)
     folder.mkdir(parents=True, exist_ok=True)
-    examining.write_header(folder, header)
+    results.write_header(folder, header)
     send(header=header)
 
     def run(name: str) -> Any:
@@ -80,7 +78,9 @@ def files(request: Mapping[str, Any]) -> dict[str, str]:
     """Name -> SHA-256 of the user's files that run."""
     from icllab.examination.subject import file_digest
 
-    named = (text.rpartition(":")[0] for text in (request["network"], request["task"].split()[0], request["load"] or ""))
+    named = (
+        text.rpartition(":")[0] for text in (request["network"], request["task"].split()[0], request["load"] or "")
+    )
     return {path.name: file_digest(path) for path in map(Path, named) if path.suffix == ".py" and path.is_file()}
 
 
@@ -91,30 +91,30 @@ def sections_in_child(
 
     A section that takes more than twice its stated cost is ended, and the others go on in a new process.
     """
-    from icllab.examination.examining import Answered, read_cell
+    from icllab.examination.results import Answered, read_cell
 
     header: dict[str, Any] = {}
     done: dict[str, Answered] = {}
     waiting = list(request["all"])
     while waiting:
-        current, limit, cost = "", LEAST * 10, 0.0
+        current, cost, deadline = "", 0.0, _Deadline()
         arguments = command or (sys.executable, "-m", "icllab.examination.child")
         with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdin is not None
             assert child.stdout is not None
             child.stdin.write(json.dumps(dict(request) | {"sections": waiting}))
             child.stdin.close()
-            for line in _lines(child, child.stdout, lambda: limit):
+            for line in _lines(child, child.stdout, deadline):
                 if "error" in line:
                     raise (InputError if line["exit_status"] == 2 else EnvironmentFault)(line["error"])
                 if "header" in line:
                     header = line["header"]
                 elif "begin" in line:
                     current, cost = line["begin"], float(line["cost"])
-                    limit = max(LEAST, PATIENCE * cost)
+                    deadline.seconds = max(LEAST, PATIENCE * cost)
                     report(f"{current}: about {cost:.0f} s")
                 else:
-                    name, current, limit = line["end"], "", LEAST * 10
+                    name, current, deadline.seconds = line["end"], "", STARTING
                     path = Path(request["folder"]) / f"{name}.nc"
                     stated = Answered(name, line["status"], line["reason"], cost)
                     done[name] = read_cell(path) if line["status"] == "answered" else stated
@@ -122,17 +122,24 @@ def sections_in_child(
             child.kill()
         if current:
             reason = f"it took more than {PATIENCE:g} times its stated cost of {cost:.0f} s, or its process died"
-            done[current] = replace(Answered(current, "ended", reason, cost))
+            done[current] = Answered(current, "ended", reason, cost)
             waiting.remove(current)
         elif waiting and not header:
             raise EnvironmentFault("icl examine: expected sections, got a process that ended before the first")
     return header, [done[name] for name in request["all"]]
 
 
-def _lines(child: "subprocess.Popen[str]", stream: TextIO, limit: Callable[[], float]) -> Iterator[dict[str, Any]]:
-    """Lines of a child; it is killed if none comes within the limit."""
+@dataclass
+class _Deadline:
+    """Seconds within which the next line of a child has to come."""
+
+    seconds: float = STARTING
+
+
+def _lines(child: "subprocess.Popen[str]", stream: TextIO, deadline: _Deadline) -> Iterator[dict[str, Any]]:
+    """Lines of a child; it is killed if none comes in time."""
     while True:
-        timer = threading.Timer(limit(), child.kill)
+        timer = threading.Timer(deadline.seconds, child.kill)
         timer.start()
         try:
             line = stream.readline()

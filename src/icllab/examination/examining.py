@@ -1,108 +1,43 @@
 """The examination of a network: sections in order, their cells, and the sentences that come first."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import xarray as xr
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import IclError, InputError, expected, require_key, require_known, unknown
-from icllab.core.files import difference, read_object, write_atomically
+from icllab.core.errors import IclError, expected, require_key, require_known
+from icllab.core.files import write_atomically
 from icllab.core.result_warnings import collected
 from icllab.core.spelling import strict
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.examination.measuring import losses
-from icllab.examination.section import LEVEL, SIZES, UNDECIDED, Finding, Section, Size, holm
+from icllab.examination.report import card, html
+from icllab.examination.results import Answered, Results, read_cell, write_cell
+from icllab.examination.section import LEVEL, SIZES, UNDECIDED, Section, Size, holm
 from icllab.examination.sections import SECTIONS
+from icllab.examination.sentences import first_sentences
 from icllab.examination.subject import Subject
-from icllab.lab.netcdf import netcdf_bytes
 
-HEADER = "examination.json"
 FIRST = ("in_context", "algorithm", "memorising", "theory", "heads", "contract")
 """Sections whose verdicts are stated first, and whose joint error is kept."""
 
 
-@dataclass(frozen=True)
-class Answered:
-    """A section of an examination: its Dataset and finding, or why there is none.
-
-    Attributes:
-        name: Name of the section.
-        status: ``"answered"``, ``"not asked"``, ``"skipped"``, ``"ended"`` or ``"failed"``.
-        reason: Why there is no finding; empty if there is.
-        cost: Seconds that were stated before.
-        seconds: Seconds that it took.
-        dataset: Measurement.
-        finding: Judgement, after the correction for several verdicts.
-    """
-
-    name: str
-    status: str
-    reason: str = ""
-    cost: float = 0.0
-    seconds: float = 0.0
-    dataset: xr.Dataset | None = None
-    finding: Finding | None = None
-
-
-@dataclass(frozen=True)
-class Examination:
-    """Sections of one subject, at one size of the samples.
-
-    Attributes:
-        header: What was examined and how: name, task, size, key, versions, digests.
-        sections: The sections in order.
-    """
-
-    header: Mapping[str, Any]
-    sections: Sequence[Answered] = field(default_factory=tuple)
-
-    def __getitem__(self, name: str) -> Answered:
-        """The section of a name."""
-        for section in self.sections:
-            if section.name == name:
-                return section
-        raise unknown("section", name, [section.name for section in self.sections])
-
-    def dataset(self, section: str) -> xr.Dataset:
-        """The measurement of a section.
-
-        Raises:
-            InputError: There is no such section, or it was not measured.
-        """
-        answered = self[section]
-        if answered.dataset is None:
-            raise InputError(f"{section}: expected a section that was measured, got {answered.status}: {answered.reason}")
-        return answered.dataset
-
-    def save(self, folder: str | Path) -> Path:
-        """Write a folder: ``examination.json``, and one netCDF file for each section that was measured."""
-        at = Path(folder)
-        at.mkdir(parents=True, exist_ok=True)
-        for section in self.sections:
-            if section.dataset is not None:
-                write_cell(at, section)
-        write_header(at, self.header)
-        return at
+class Examination(Results):
+    """Results that state themselves: first sentences, report, card."""
 
     def report(self, path: str | Path) -> Path:
         """Write the report as one HTML file."""
-        from icllab.examination.report import html
-
         at = Path(path)
         write_atomically(at, html([self]).encode(), "no report was written")
         return at
 
     def as_dict(self) -> dict[str, Any]:
         """The header, the first sentences, and every section's finding, as plain values."""
-        from icllab.examination.sentences import first_sentences
-
         return strict(
             {
                 **self.header,
@@ -122,13 +57,11 @@ class Examination:
         )
 
     def __repr__(self) -> str:
-        from icllab.examination.sentences import first_sentences
-
-        return "\n".join([f"Examination of {self.header['name']} at size {self.header['size']}", *first_sentences(self)])
+        return "\n".join(
+            [f"Examination of {self.header['name']} at size {self.header['size']}", *first_sentences(self)]
+        )
 
     def _repr_html_(self) -> str:
-        from icllab.examination.report import card
-
         return str(card(self))
 
 
@@ -240,7 +173,9 @@ def answer(subject: Subject, section: Section, size: Size, key: PRNGKeyArray, se
     try:
         with collected():
             dataset = section.measure(subject, size, jax.random.fold_in(key, list(SECTIONS).index(section.name)))
-        return Answered(section.name, "answered", "", cost, time.perf_counter() - start, dataset, section.judge(dataset))
+        return Answered(
+            section.name, "answered", "", cost, time.perf_counter() - start, dataset, section.judge(dataset)
+        )
     except Exception as error:  # whatever a user's network raises: the other sections go on
         text = " ".join(str(error).split())
         reason = text if isinstance(error, IclError) else f"{type(error).__name__}: {text}"
@@ -266,47 +201,7 @@ def corrected(examination: Examination) -> Examination:
     return replace(examination, sections=tuple(map(one, examination.sections)))
 
 
-def write_header(at: Path, header: Mapping[str, Any]) -> None:
-    """Write the header of a folder of cells."""
-    write_atomically(at / HEADER, (json.dumps(strict(dict(header)), indent=1) + "\n").encode())
-
-
-def write_cell(at: Path, section: Answered) -> None:
-    """Write the measurement of a section as netCDF."""
-    assert section.dataset is not None
-    attributes = {"section": section.name, "cost": section.cost, "seconds": section.seconds}
-    kept = {name: value for name, value in section.dataset.attrs.items() if _is_stored(value)}
-    write_atomically(at / f"{section.name}.nc", netcdf_bytes(section.dataset.assign_attrs(kept | attributes)))
-
-
-def _is_stored(value: Any) -> bool:
-    return value is not None and not (isinstance(value, list | tuple) and not value)
-
-
-def read_cell(path: Path) -> Answered:
-    """The section in a file, judged again."""
-    dataset = xr.load_dataset(path, engine="h5netcdf")
-    dataset.attrs.setdefault("warnings", [])
-    name = str(dataset.attrs["section"])
-    require_known("section", name, SECTIONS)
-    times = [float(dataset.attrs[part]) for part in ("cost", "seconds")]
-    return Answered(name, "answered", "", *times, dataset, SECTIONS[name].judge(dataset))
-
-
-def require_same(at: Path, header: Mapping[str, Any]) -> None:
-    """Raise if a folder has cells of another network, task, size or key; versions may differ."""
-    if not (at / HEADER).is_file():
-        return
-    old = read_object(at / HEADER, "remove the folder to examine anew")
-    ignored = ("versions", "name")
-    there, here = ({k: v for k, v in strict(dict(h)).items() if k not in ignored} for h in (old, header))
-    if changes := difference(there, here):
-        raise InputError(f"{at}: expected cells of the same examination, got {changes}; give another folder with -o")
-
-
-def resumed(
-    at: Path, names: Sequence[str], run: Callable[[str], Answered]
-) -> Iterator[Answered]:
+def resumed(at: Path, names: Sequence[str], run: Callable[[str], Answered]) -> Iterator[Answered]:
     """Each section, from its file if that is there, else measured and kept."""
     for name in names:
         path = at / f"{name}.nc"

@@ -1,11 +1,13 @@
 """The report of an examination as one HTML file that prints: first sentences, then a part for each section."""
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 
 import icllab
 from icllab.core.spelling import with_error
-from icllab.examination.examining import Answered, Examination
+from icllab.examination.comparison import differences
+from icllab.examination.results import Answered, Results
 from icllab.examination.sections import SECTIONS
 from icllab.examination.sentences import first_sentences
 from icllab.figures.markup import Html, document, embedded, joined, table, tag
@@ -26,21 +28,34 @@ ol.first li { margin: 0.5rem 0; font-size: 1.05rem; }
 .muted, .origin { color: var(--muted); font-size: 0.9rem; }
 table { border-collapse: collapse; font-size: 0.9rem; margin: 0.6rem 0; }
 td, th { padding: 0.2rem 1rem 0.2rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-pre { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-x: auto; border-left: 3px solid var(--line);
-  padding-left: 0.8rem; white-space: pre-wrap; }
+pre { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-x: auto; padding-left: 0.8rem;
+  border-left: 3px solid var(--line); white-space: pre-wrap; }
 .figure img { max-width: 100%; }
 """
 
 
-def html(examinations: Sequence[Examination]) -> str:
+def html(examinations: Sequence[Results]) -> str:
     """The text of the file."""
     body: list[str] = []
     for examination in examinations:
         body += [tag("h1", f"Examination of {examination.header['name']}"), card(examination), *_sections(examination)]
+    body += [_comparison(one, other) for one, other in itertools.pairwise(examinations)]
     return document(f"examination of {examinations[0].header['name']}", _STYLE, body)
 
 
-def card(examination: Examination) -> Html:
+def _comparison(one: Results, other: Results) -> Html:
+    """Differences of the losses of two networks on the same prompts."""
+    names = [str(examination.header["name"]) for examination in (one, other)]
+    rows = [
+        [row["section"], row["part"], *(f"{row[name]:.4g}" for name in ("first", "second")),
+         with_error(row["difference"], row["error"])]
+        for row in differences(one, other)
+    ]  # fmt: skip
+    columns = dict.fromkeys(("section", "tasks", *names, "difference, paired error"), "")
+    return joined(tag("h2", f"Loss at the last position: {names[0]} less {names[1]}"), table(columns, rows))
+
+
+def card(examination: Results) -> Html:
     """The six sentences, what was examined, and what was not asked and why."""
     header = examination.header
     key = ", ".join(map(str, header["key"]))
@@ -59,11 +74,11 @@ def card(examination: Examination) -> Html:
     )
 
 
-def _sections(examination: Examination) -> list[Html]:
+def _sections(examination: Results) -> list[Html]:
     return [_section(section, examination) for section in examination.sections if section.finding is not None]
 
 
-def _section(section: Answered, examination: Examination) -> Html:
+def _section(section: Answered, examination: Results) -> Html:
     finding, declared = section.finding, SECTIONS[section.name]
     assert finding is not None
     kind = "bad" if finding.fault else "doubt" if finding.verdict == "undecided" else ""
@@ -97,7 +112,7 @@ def _figure(section: Answered) -> list[Html]:
     return []
 
 
-def code(name: str, examination: Examination) -> str:
+def code(name: str, examination: Results) -> str:
     """Three lines of Python that give the number of a section."""
     header = examination.header
     key = ", ".join(map(str, header["key"]))

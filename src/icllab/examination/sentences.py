@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from icllab.examination.examining import Answered, Examination
+    from icllab.examination.results import Answered, Results
 
 ORDER = ("in_context", "algorithm", "memorising", "theory", "heads")
 
 
-def first_sentences(examination: "Examination") -> list[str]:
+def first_sentences(examination: "Results") -> list[str]:
     """Six sentences: learning in context, algorithm, memorising, theory, heads, and the worst thing found."""
     by_name = {section.name: section for section in examination.sections}
     said = [_sentence(by_name[name]) if name in by_name else f"{name}: skipped." for name in ORDER]
@@ -22,7 +22,7 @@ def _sentence(section: "Answered") -> str:
     return section.finding.sentence
 
 
-def worst(examination: "Examination") -> str:
+def worst(examination: "Results") -> str:
     """The worst thing found: a fault of the network, a section that raised, or a failure elsewhere; or nothing."""
     for section in examination.sections:
         if section.finding is not None and section.finding.fault:
@@ -34,6 +34,10 @@ def worst(examination: "Examination") -> str:
     if (finding := by_name.get("in_context")) and finding.verdict == "does not learn in context":
         return f"Worst: the network does not learn in context; {finding.null}."
     for name in ("elsewhere", "memorising"):
-        if (finding := by_name.get(name)) and finding.verdict in ("fails on fresh tasks", "fails elsewhere", "memorised"):
+        if (finding := by_name.get(name)) and finding.verdict in (
+            "fails on fresh tasks",
+            "fails elsewhere",
+            "memorised",
+        ):
             return f"Worst: {finding.verdict}. {finding.sentence}"
     return "Worst: nothing was found."

@@ -98,7 +98,7 @@ def digest(network: Any) -> str:
 def _arrays(network: Any) -> Iterable[np.ndarray]:
     """Arrays of a network in a fixed order."""
     module = getattr(network, "module", None)
-    if hasattr(module, "state_dict"):
+    if module is not None and hasattr(module, "state_dict"):
         for tensor in module.state_dict().values():
             tensor = tensor.detach().cpu()
             yield np.asarray(tensor.float() if tensor.dtype.itemsize < 4 and tensor.is_floating_point() else tensor)

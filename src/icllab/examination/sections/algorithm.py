@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab import algorithms
 from icllab.algorithms.descent import GradientDescentPlusPlus
 from icllab.algorithms.estimators import NearestNeighbours
-from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
+from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt
 from icllab.core.protocols import AbstractPredictor, Predictor
 from icllab.diagnostics import Fitted, identify
 from icllab.diagnostics.behaviour.answers import sample_prompts

@@ -1,8 +1,8 @@
 r"""Contract: is the network causal and deterministic, are its answers finite, and do its scales fit the task?
 
-The scale is the slope of the best multiple :math:`b f` of the answers f: for regression
-:math:`b = E\,yf / E f^2` at the last position, for logits the inverse temperature of least cross-entropy. A posterior mean has b = 1 at its
-own temperature, and a network in other units does not.
+The scale is the slope of the best multiple :math:`b f` of the answers f: for regression :math:`b = E\,yf / E f^2` at
+the last position, for logits the inverse temperature of least cross-entropy. A posterior mean has b = 1, and a network
+in other units does not.
 """
 
 import jax
@@ -18,7 +18,7 @@ from icllab.examination.section import Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 
 FACTOR = 3.0
-"""Slopes from one over this factor to this factor fit the task; an algorithm that shrinks its answers has such a one."""
+"""Slopes from one over this factor to this factor fit the task: an algorithm may shrink its answers."""
 _CLASSES = 2**22  # most logits of the fit of a temperature
 
 
@@ -125,7 +125,9 @@ def judge(dataset: xr.Dataset) -> Finding:
     if longer:
         sentence = f"{sentence[:-1]}; {longer}."
     p_value = tail(abs(distance), log_error) if informative else None
-    null = f"root mean squares: answers {float(dataset['answers_rms']):.3g}, targets {float(dataset['targets_rms']):.3g}"
+    null = (
+        f"root mean squares: answers {float(dataset['answers_rms']):.3g}, targets {float(dataset['targets_rms']):.3g}"
+    )
     smallest = f"a scale wrong by a factor of {FACTOR * np.exp(2 * log_error):.3g}" if informative else ""
     return Finding(verdict, sentence, slope, error, what, null, smallest, change, p_value, fault)
 

@@ -45,8 +45,8 @@ def judge(dataset: xr.Dataset) -> Finding:
         verdict, p_value = "regular", at
     extra = f"; {len(warned)} warning{'s' * (len(warned) > 1)}, first: {warned[0]}" if warned else ""
     sentence = (
-        f"The learning coefficient is {estimate:.4g} ± {error:.2g} with {int(dataset['parameters'])} weights, of which a "
-        f"regular model has half, {half:.4g}{extra}."
+        f"The learning coefficient is {estimate:.4g} ± {error:.2g} with {int(dataset['parameters'])} weights; a "
+        f"regular model has half as much, {half:.4g}{extra}."
     )
     null = f"a regular model of as many weights: {half:.4g}"
     change = "a smaller error, or an estimate beyond 0.9 of the regular value"

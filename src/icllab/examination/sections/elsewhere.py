@@ -33,9 +33,7 @@ def worlds(task: LinearRegression, key: PRNGKeyArray) -> dict[str, AbstractTask]
     rotation = jnp.linalg.qr(jax.random.normal(key, (dim, dim)))[0]
     changed = {
         "fresh tasks": fresh,
-        "larger task vectors": eqx.tree_at(
-            lambda t: t.weights.covariance, fresh, SCALE**2 * fresh.weights.covariance
-        ),
+        "larger task vectors": eqx.tree_at(lambda t: t.weights.covariance, fresh, SCALE**2 * fresh.weights.covariance),
         "more noise": dataclasses.replace(fresh, noise_variance=4 * fresh.noise_variance + 0.25),
     }
     if isinstance(fresh.inputs, GaussianInputs) and fresh.inputs.covariance.ndim == 0:
@@ -64,6 +62,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     for name, values in samples.items():
         variables[name] = ("world", values.mean(1))
         variables[f"{name}_error"] = ("world", values.std(1, ddof=1) / np.sqrt(values.shape[1]))
+    variables["samples"] = (("world", "prompt"), samples["network"])
     return xr.Dataset(variables, {"world": list(rows)}, {"kind": subject.kind, "warnings": []})
 
 

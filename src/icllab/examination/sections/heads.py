@@ -106,7 +106,7 @@ def _replaced(subject: Subject, weights: Array, prompts: Any, others: Any) -> np
 
 
 def judge(dataset: xr.Dataset) -> Finding:
-    """"carried by ..." if heads are named, "no head alone" if none is and all together matter, or undecided."""
+    """ "carried by ..." if heads are named, "no head alone" if none is and all together matter, or undecided."""
     names = [str(name) for name in dataset["attention_head"].values]
     effects, errors = dataset["ablation_effect"].values, dataset["ablation_effect_error"].values
     order = np.argsort(-np.nan_to_num(effects, nan=-np.inf))
@@ -127,14 +127,14 @@ def judge(dataset: xr.Dataset) -> Finding:
     listed = ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
     start = f"Ablation of {names[top]} costs most, {float(effects[top]):.3g} ± {float(errors[top]):.1g}"
     middle = f"; named are {listed}" if named else "; no head is named"
-    sentence = f"{start}{middle}; with the outputs of all others replaced the loss changes by {rest:.3g} ± {rest_error:.1g}."
+    sentence = (
+        f"{start}{middle}; with the outputs of all others replaced the loss changes by {rest:.3g} ± {rest_error:.1g}."
+    )
     null = f"with the outputs of all heads replaced it changes by {together:.3g} ± {together_error:.1g}"
     what = f"rise of the loss without {names[top]}"
     smallest = f"a rise of {2.8 * float(errors[top]):.2g}"
     change = f"a head whose ablation costs {least:.2g}, a tenth of the benefit of the context"
-    return Finding(
-        verdict, sentence, float(effects[top]), float(errors[top]), what, null, smallest, change, p_value
-    )
+    return Finding(verdict, sentence, float(effects[top]), float(errors[top]), what, null, smallest, change, p_value)
 
 
 def figure(dataset: xr.Dataset) -> "Figure":

@@ -47,6 +47,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     numbers = {name: value.mean for name, value in values.items()}
     numbers |= {f"{name}_error": value.error for name, value in values.items()}
     attributes = {"kind": subject.kind, "unit": _UNITS[subject.kind], "network": subject.name}
+    table["samples"] = ("prompt", rows[subject.name][:, -1])
     return table.assign(numbers).assign_attrs(attributes)
 
 
@@ -85,12 +86,14 @@ def untrained(network: Any, *, key: PRNGKeyArray) -> Any:
     if not any(leaf.size > 1 for leaf in leaves):
         return None
     keys = jax.random.split(key, len(leaves))
-    turned = [jax.random.permutation(k, leaf.reshape(-1)).reshape(leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
+    turned = [
+        jax.random.permutation(k, leaf.reshape(-1)).reshape(leaf.shape) for k, leaf in zip(keys, leaves, strict=True)
+    ]
     return eqx.combine(jax.tree.unflatten(tree, turned), static)
 
 
 def judge(dataset: xr.Dataset) -> Finding:
-    """"learns in context", "does not learn in context", or undecided."""
+    """ "learns in context", "does not learn in context", or undecided."""
     benefit, error = float(dataset["benefit"]), float(dataset["benefit_error"])
     cost, cost_error = float(dataset["shuffle_cost"]), float(dataset["shuffle_cost_error"])
     possible = float(dataset["possible"])

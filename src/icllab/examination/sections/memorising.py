@@ -1,4 +1,4 @@
-r"""Memorised or general: the network between dMMSE of its pool (p = 1) and ridge (p = 0), on the pool and on fresh tasks.
+r"""Memorised or general: the network between dMMSE of its pool (p = 1) and ridge (p = 0), on pool and fresh tasks.
 
 p is that of :func:`icllab.diagnostics.identification.mixtures.mixture_weight`. It never stands alone: an untrained
 network has a p too. The verdict asks two things. Is the network nearer to dMMSE than to ridge on its pool? And how much
@@ -40,7 +40,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
             mean, error = Paired.of(samples)
             part = part.assign({name: mean, f"{name}_error": error})
         nearer = part["distance_to_second"] - part["distance_to_first"]
-        parts.append(part.assign(nearer_to_pool=nearer))
+        parts.append(part.assign(nearer_to_pool=nearer, samples=("prompt", last)))
     dataset = xr.concat(parts, xr.DataArray(list(worlds), dims="tasks", name="tasks"), combine_attrs="drop")
     return dataset.assign_attrs(kind=subject.kind, warnings=[])
 
@@ -82,9 +82,9 @@ def judge(dataset: xr.Dataset) -> Finding:
     odds = float(pool["log_odds"])
     stated = f", log odds {odds:.2g}" if np.isfinite(odds) else ""
     sentence = (
-        f"On its pool p = {p:.3g} ± {p_error:.1g}{stated}, with squared distances {distances['to_first']:.3g} to dMMSE and "
-        f"{distances['to_second']:.3g} to ridge, which are {distances['between']:.3g} apart; on fresh tasks the loss is "
-        f"{float(fresh['loss']):.3g} ± {float(fresh['loss_error']):.1g}, ridge {float(fresh['loss_of_ridge']):.3g}."
+        f"On its pool p = {p:.3g} ± {p_error:.1g}{stated}, with squared distances {distances['to_first']:.3g} to "
+        f"dMMSE and {distances['to_second']:.3g} to ridge, {distances['between']:.3g} apart; on fresh tasks the "
+        f"loss is {float(fresh['loss']):.3g} ± {float(fresh['loss_error']):.1g}, ridge {float(fresh['loss_of_ridge']):.3g}."
     )
     null = f"on fresh tasks p = {float(fresh['mixture_weight']):.3g} ± {float(fresh['mixture_weight_error']):.1g}"
     smallest = f"a difference of {2.8 * p_error:.2g} in p"

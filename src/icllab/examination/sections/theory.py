@@ -91,8 +91,9 @@ def judge(dataset: xr.Dataset) -> Finding:
         verdict, p_value = f"agrees with {best}", agrees[best]
     elif max(apart.values()) <= 0.05:
         verdict = "below every reference" if loss < min(finite.values()) else "above the nearest reference"
-        verdict, p_value = (verdict if loss < min(finite.values()) or loss > finite[best] else "between references"), max(
-            apart.values()
+        verdict, p_value = (
+            (verdict if loss < min(finite.values()) or loss > finite[best] else "between references"),
+            max(apart.values()),
         )
     said = ", ".join(f"{name} {value:.3g}" for name, value in values.items())
     alpha, rho, kappa, tau = (dataset.attrs[name] for name in ("alpha", "rho", "kappa", "tau"))
@@ -103,7 +104,9 @@ def judge(dataset: xr.Dataset) -> Finding:
     )
     what = f"loss over {best}"
     ratio, ratio_error = loss / finite[best], error / finite[best]
-    null = f"kappa {'below' if kappa < 1 else 'above'} 1: {'a pool that spans no space' if kappa < 1 else 'tasks span it'}"
+    null = (
+        f"kappa {'below' if kappa < 1 else 'above'} 1: {'a pool that spans no space' if kappa < 1 else 'tasks span it'}"
+    )
     change = f"a loss {'outside' if verdict.startswith('agrees') else 'within'} {WITHIN:.0%} of a formula"
     return Finding(verdict, sentence, ratio, ratio_error, what, null, f"{2.8 * ratio_error:.2%}", change, p_value)
 

@@ -55,7 +55,7 @@ def _loss(subject: Subject, network: object, prompts: object) -> np.ndarray:
 
 
 def judge(dataset: xr.Dataset) -> Finding:
-    """"abrupt" if one interval has most of the fall, "gradual" if none has, "no fall", or undecided."""
+    """ "abrupt" if one interval has most of the fall, "gradual" if none has, "no fall", or undecided."""
     whole, error = float(dataset["whole_fall"]), float(dataset["whole_fall_error"])
     beyond, errors = dataset["beyond"].values, dataset["beyond_error"].values
     steps = [int(step) for step in dataset["step"].values]
