@@ -20,11 +20,10 @@ def _empty(height: float = 2.6) -> tuple[Drawing, object]:
 
 
 def lines(dataset: xr.Dataset, name: str, *, x: str, hue: str, first: str) -> Drawing:
-    """Means with errors against one axis; what exceeds three times the largest value of ``first`` is cut and named."""
+    """Means with errors against one axis; above three times the median of the curves' maxima they are cut."""
     with context():
         figure, axes = _empty()
-        own = dataset[name].sel({hue: first}).values
-        top = CLIP * float(np.nanmax(own))
+        top = CLIP * float(np.median(np.nanmax(dataset[name].transpose(hue, x).values, axis=1)))
         hues = [str(value) for value in dataset[hue].values]
         hidden = []
         for index, (label, colour) in enumerate(zip(hues, colours(hues), strict=True)):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STEPS = (1, 2, 3, 4)
 AGREEMENT = 0.9
 """Fraction of prompts in which a rule of classes has to name what the network names."""
-_ONE_FUNCTION = {"ridge, fitted": "ridge", "GD++, 2 steps": "descent, 2 steps"}  # a family, and a candidate within
+_ONE_FUNCTION = {"ridge, fitted": "ridge", "2 steps of GD++": "2 steps of descent"}  # a family, and a candidate within
 
 
 class ScalarDescentPlusPlus(AbstractPredictor):
@@ -61,9 +61,9 @@ def candidates(subject: Subject) -> dict[str, Predictor | Fitted]:
     options = {"dim": prompt.dim, "normalised": True, "half": True}
     for steps in STEPS:
         family = algorithms.GradientDescent(rate, layers=steps, **options)
-        families[f"descent, {steps} steps" if steps > 1 else "descent, 1 step"] = Fitted(family, ["rate"])
+        families[f"{steps} steps of descent" if steps > 1 else "1 step of descent"] = Fitted(family, ["rate"])
     plus = ScalarDescentPlusPlus(rate, jnp.asarray(0.1), 2, prompt.dim)
-    families["GD++, 2 steps"] = Fitted(plus, ["rate", "contraction"])
+    families["2 steps of GD++"] = Fitted(plus, ["rate", "contraction"])
     return {**bayes(subject), **families, "nearest": NearestNeighbours(1), "mean": Mean()}
 
 
@@ -168,7 +168,7 @@ def _of_regression(dataset: xr.Dataset) -> Finding:
         "none of these": f"None of the {len(names)} candidates",
         "indistinguishable": "Not told apart: " + " and ".join(among),
         "undecided": "Undecided",
-    }.get(verdict, f"The network is {verdict}")
+    }.get(verdict, f"The network implements {verdict}")
     sentence = f"{start}: {nearest}; accepted is at most {tolerance:.0%}."
     change = f"a candidate that leaves at most {tolerance:.0%}" if verdict == "none of these" else "more prompts"
     null = f"the baselines explain {float(dataset['baseline_explained']):.2%} of the answers' mean square"

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
+from icllab.core.spelling import with_error
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.identification.mixtures import mixture_weight
 from icllab.examination.measuring import Paired, Zero, bayes, losses
@@ -81,10 +82,11 @@ def judge(dataset: xr.Dataset) -> Finding:
         verdict = UNDECIDED
     odds = float(pool["log_odds"])
     stated = f", log odds {odds:.2g}" if np.isfinite(odds) else ""
+    loss = with_error(float(fresh["loss"]), float(fresh["loss_error"]))
     sentence = (
-        f"On its pool p = {p:.3g} ± {p_error:.1g}{stated}, with squared distances {distances['to_first']:.3g} to "
-        f"dMMSE and {distances['to_second']:.3g} to ridge, {distances['between']:.3g} apart; on fresh tasks the "
-        f"loss is {float(fresh['loss']):.3g} ± {float(fresh['loss_error']):.1g}, ridge {float(fresh['loss_of_ridge']):.3g}."
+        f"On its pool p = {with_error(p, p_error)}{stated}, with squared distances {distances['to_first']:.3g} to dMMSE "
+        f"and {distances['to_second']:.3g} to ridge, {distances['between']:.3g} apart; on fresh tasks the loss is {loss}, "
+        f"ridge {float(fresh['loss_of_ridge']):.3g}."
     )
     null = f"on fresh tasks p = {float(fresh['mixture_weight']):.3g} ± {float(fresh['mixture_weight_error']):.1g}"
     smallest = f"a difference of {2.8 * p_error:.2g} in p"
