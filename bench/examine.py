@@ -142,7 +142,7 @@ SUBJECTS = {
         "contract": "other units", "in_context": "does not learn in context", "algorithm": "none of these"}),
     "half_pool": (lambda key: Together(algorithms.bayes_optimal(POOLED), RIDGE, 0.5), POOLED, {
         "contract": "sound", "in_context": "learns in context", "algorithm": "none of these"}),
-    "induction": (lambda key: constructions.induction_head(vocabulary=32, tokens=24, previous=20.0, match=20.0, read=10.0), REPEATED, {
+    "induction": (lambda key: constructions.induction_head(32, tokens=24, read=10.0), REPEATED, {
         "contract": "sound", "in_context": "learns in context", "algorithm": "induction", "heads": "carried by heads"}),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.examination.examining import examine
     from icllab.lab.api import check, cite, draw, open, recorded, run
     from icllab.lab.export import export
     from icllab.training.compilation import cache_compilations
@@ -32,6 +33,7 @@ __all__ = [
     "diagnostics",
     "draw",
     "ensemble",
+    "examine",
     "export",
     "figures",
     "fit",

@@ -4,6 +4,7 @@ Values far above the network's own are clipped at the frame and marked with thei
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -12,10 +13,11 @@ from icllab.figures.output import Drawing
 from icllab.figures.style import colours, context, look, marker
 
 CLIP = 3.0
+_WIDTH = 6.0  # inches
 
 
-def _empty(height: float = 2.6) -> tuple[Drawing, object]:
-    figure = Drawing(width=look().width, height=height)
+def _empty(height: float = 2.6) -> tuple[Drawing, Any]:
+    figure = Drawing(width=look().width or _WIDTH, height=height)
     return figure, figure.subplots()
 
 

@@ -1,6 +1,5 @@
 """The report of an examination as one HTML file that prints: first sentences, then a part for each section."""
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 
@@ -107,9 +106,11 @@ def _figure(section: Answered) -> list[Html]:
         return []
     from icllab.figures import png_bytes
 
-    with contextlib.suppress(Exception):  # a report needs no figure
-        return [tag("p", tag("img", src=embedded(png_bytes(draw(section.dataset), _DPI)), alt=""), class_="figure")]
-    return []
+    try:
+        picture = png_bytes(draw(section.dataset), _DPI)
+    except Exception as error:  # a report needs no figure
+        return [tag("p", f"No figure: {type(error).__name__}: {error}", class_="muted")]
+    return [tag("p", tag("img", src=embedded(picture), alt=""), class_="figure")]
 
 
 def code(name: str, examination: Results) -> str:

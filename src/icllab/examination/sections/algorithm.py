@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from icllab import algorithms
 from icllab.algorithms.descent import GradientDescentPlusPlus
 from icllab.algorithms.estimators import NearestNeighbours
-from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt
+from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
 from icllab.core.protocols import AbstractPredictor, Predictor
 from icllab.diagnostics import Fitted, identify
 from icllab.diagnostics.behaviour.answers import sample_prompts
@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEPS = (1, 2, 3, 4)
+TIE = 0.05
+"""Logits that differ by less than this fraction of the largest above their mean are equal."""
+_LOGITS = 2**26
 AGREEMENT = 0.9
 """Fraction of prompts in which a rule of classes has to name what the network names."""
+NEWEST, OLDEST = "induction, newest", "induction, oldest"
 _ONE_FUNCTION = {"ridge, fitted": "ridge", "2 steps of GD++": "2 steps of descent"}  # a family, and a candidate within
 
 
@@ -106,32 +110,49 @@ def _rules(prompts: Any) -> dict[str, np.ndarray]:
         counts = (shown[:, : i + 1, None] == shown[:, None, : i + 1]).sum(-1)
         often[:, i] = shown[rows, counts.argmax(1)]
     same[:] = shown
-    return {"induction, newest": newest, "induction, oldest": oldest, "commonest token": often, "same token": same}
+    return {NEWEST: newest, OLDEST: oldest, "commonest token": often, "same token": same}
 
 
 def _agreements(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     """Fractions of prompts in which the network names the class of a rule, and those in which rules differ."""
-    count = size.prompts if isinstance(_one(subject), ItemLabelPrompt) else min(size.prompts, 256)
-    prompts = sample_prompts(subject.task, key=key, prompts=count)
-    named = outputs(subject.network, subject.task, prompts).argmax(-1)
+    prompts = sample_prompts(subject.task, key=key, prompts=size.prompts)
+    prompt = jax.tree.map(lambda leaf: leaf[0], prompts)
+    most = max(16, _LOGITS // (prompt.positions * subject.task.class_count))
+    prompts = jax.tree.map(lambda leaf: leaf[:most], prompts)
+    logits = outputs(subject.network, subject.task, prompts)
+    named, spread = logits.argmax(-1), logits.max(-1) - logits.mean(-1)
     rules = {name: classes[:, -named.shape[1] :] for name, classes in _rules(prompts).items()}
+    levels = {
+        name: np.take_along_axis(logits, np.maximum(classes, 0)[..., None], -1)[..., 0]
+        for name, classes in rules.items()
+    }
     names = list(rules)
     rates, errors = np.full((2, len(names), len(names)), np.nan)
     for i, one in enumerate(names):
         for j, other in enumerate(names):
             apart = (rules[one] >= 0) & ((rules[one] != rules[other]) | (i == j))
-            rates[i, j], errors[i, j] = _rate(named == rules[one], apart)
+            hits = named == rules[one]
+            if i != j:  # two classes of nearly equal logits are named alike
+                hits &= levels[one] - levels[other] > TIE * spread
+            rates[i, j], errors[i, j] = _rate(hits, apart)
     axes = ("candidate", "other_candidate")
-    chance = float(_rate(named == rules[names[0]][::-1], rules[names[0]] >= 0)[0])
-    return xr.Dataset(
-        {"agreement": (axes, rates), "agreement_error": (axes, errors), "of_other_prompts": chance},
-        {"candidate": names, "other_candidate": names},
-        {"kind": subject.kind, "warnings": []},
-    )
+    first = rules[names[0]]
+    variables = {"agreement": (axes, rates), "agreement_error": (axes, errors)}
+    variables["of_other_prompts"] = _rate(named == first[::-1], first >= 0)[0]
+    if isinstance(prompts, TokenPrompt):
+        followers = _names_a_follower(np.asarray(prompts.tokens), named)
+        variables["followers"], variables["followers_error"] = _rate(followers, rules[NEWEST] >= 0)
+    return xr.Dataset(variables, {"candidate": names, "other_candidate": names}, {"kind": subject.kind, "warnings": []})
 
 
-def _one(subject: Subject) -> Any:
-    return jax.eval_shape(lambda k: subject.task.sample(key=k), jax.random.key(0))
+def _names_a_follower(tokens: np.ndarray, named: np.ndarray) -> np.ndarray:
+    """Whether the named token [prompt, position] has followed an earlier place of the present one."""
+    positions = named.shape[1]
+    hits = np.zeros(named.shape, bool)
+    for i in range(1, positions):
+        earlier = tokens[:, :i] == tokens[:, i : i + 1]
+        hits[:, i] = (earlier & (tokens[:, 1 : i + 1] == named[:, i : i + 1])).any(1)
+    return hits
 
 
 def _rate(hits: np.ndarray, where: np.ndarray) -> tuple[float, float]:
@@ -188,14 +209,21 @@ def _of_classes(dataset: xr.Dataset) -> Finding:
     apart = np.delete(rates[best], best)
     lowest = float(np.nanmin([rate, *apart[~np.isnan(apart)]]))
     lowest_error = float(np.nanmax([error, *np.delete(errors[best], best)]))
+    verdict, numbers = names[best], (lowest, lowest_error)
+    if (
+        "followers" in dataset
+        and not tail(AGREEMENT - float(dataset["followers"]), float(dataset["followers_error"])) <= 0.05
+    ):
+        ambiguous = np.isnan(rates[names.index(NEWEST), names.index(OLDEST)])
+        if ambiguous or tail(AGREEMENT - lowest, lowest_error) <= 0.05:  # any earlier place, or none is to be preferred
+            verdict, numbers = "induction", (float(dataset["followers"]), float(dataset["followers_error"]))
+    lowest, lowest_error = numbers
     accepted, rejected = tail(lowest - AGREEMENT, lowest_error), tail(AGREEMENT - lowest, lowest_error)
-    verdict, p_value = UNDECIDED, max(accepted, rejected)
-    if accepted <= 0.05:
-        together = ["induction, newest", "induction, oldest"]
-        same = names[best] in together and np.isnan(rates[names.index(together[0]), names.index(together[1])])
-        verdict, p_value = "induction" if same else names[best], accepted
+    p_value = min(accepted, rejected)
+    if p_value > 0.05:
+        verdict = UNDECIDED
     elif rejected <= 0.05:
-        verdict, p_value = "none of these", rejected
+        verdict = "none of these"
     beside = ", ".join(f"{name} {value:.2f}" for name, value in zip(names, own, strict=True) if name != names[best])
     sentence = f"The network names what {names[best]} names in {rate:.3f} ± {error:.1g} of the cases; {beside}."
     null = f"with the rule of other prompts {float(dataset['of_other_prompts']):.2f}"

@@ -39,7 +39,7 @@ def worlds(task: LinearRegression, key: PRNGKeyArray) -> dict[str, AbstractTask]
     if isinstance(fresh.inputs, GaussianInputs) and fresh.inputs.covariance.ndim == 0:
         square = fresh.inputs.covariance
         spectrum = jnp.where(jnp.arange(dim) < (dim + 1) // 2, square, 1e-4 * square)
-        half = (rotation * spectrum) @ rotation.T
+        half = (rotation * spectrum[None]) @ rotation.T
         changed |= {
             "larger inputs": eqx.tree_at(lambda t: t.inputs.covariance, fresh, SCALE**2 * square),
             "inputs of a subspace": eqx.tree_at(lambda t: t.inputs, fresh, GaussianInputs(half)),

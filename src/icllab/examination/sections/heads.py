@@ -18,7 +18,7 @@ from icllab.core.errors import IclError
 from icllab.core.protocols import position_losses
 from icllab.diagnostics import head_scores
 from icllab.diagnostics.behaviour.answers import sample_prompts
-from icllab.examination.measuring import losses
+from icllab.examination.measuring import Paired, losses
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models import ablated
@@ -47,9 +47,10 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
         costs[block * heads + head] = _loss(subject, ablated(network, heads=mask), prompts) - plain
     mean, error = costs.mean(1), costs.std(1, ddof=1) / np.sqrt(size.heads)
     alone = _loss_without_context(subject, prompts, plain)
-    least = LEAST * float(np.mean(alone - plain))
+    gain = Paired.of(alone - plain)
+    least = LEAST * gain.mean
     p_values = np.array([tail(m - least, e) for m, e in zip(mean, error, strict=True)])
-    named = p_values * len(names) <= 0.05
+    named = (p_values * len(names) <= 0.05) & (gain.mean > 3 * gain.error)
     rest = jnp.asarray(~named, float).reshape(blocks, heads)
     other = sample_prompts(subject.task, key=of_other, prompts=size.heads)
     change = _replaced(subject, rest, prompts, other) - plain
@@ -60,6 +61,8 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
         "p_value": ("attention_head", p_values),
         "named": ("attention_head", named.astype(int)),
         "least": least,
+        "gain": gain.mean,
+        "gain_error": gain.error,
     }
     for name, samples in {"rest": change, "all_heads": everything, "loss": plain}.items():
         variables |= {name: samples.mean(), f"{name}_error": samples.std(ddof=1) / np.sqrt(len(samples))}
@@ -118,7 +121,7 @@ def judge(dataset: xr.Dataset) -> Finding:
     bounded = tail(least - float(effects[top]), float(errors[top]))
     if named:
         verdict, p_value = "carried by heads", float(min(1.0, len(names) * dataset["p_value"].values[top]))
-    elif least <= 0:
+    elif not float(dataset["gain"]) > 3 * float(dataset["gain_error"]):
         verdict, p_value = "nothing to carry", None
     elif bounded * len(names) <= 0.05:
         verdict, p_value = "no head alone", bounded * len(names)
@@ -147,11 +150,12 @@ def figure(dataset: xr.Dataset) -> "Figure":
 def lacks(subject: Subject) -> str:
     """Heads whose outputs can be replaced."""
     network: Any = subject.network
+    if not hasattr(network, "trace"):
+        return "the network shows no activations"
     try:
         head_weights(network, [(0, 0)])
-    except (IclError, AttributeError) as error:
-        reason = " ".join(str(error).split())
-        return f"no heads are known ({reason})" if reason else "no heads are known"
+    except IclError as error:
+        return f"no heads are known ({' '.join(str(error).split())})"
     return ""
 
 

@@ -83,10 +83,11 @@ def judge(dataset: xr.Dataset) -> Finding:
     odds = float(pool["log_odds"])
     stated = f", log odds {odds:.2g}" if np.isfinite(odds) else ""
     loss = with_error(float(fresh["loss"]), float(fresh["loss_error"]))
+    ridge = with_error(float(fresh["loss_of_ridge"]), float(fresh["loss_of_ridge_error"]))
+    to_first, to_second, between = (f"{distance:.3g}" for distance in distances.values())
     sentence = (
-        f"On its pool p = {with_error(p, p_error)}{stated}, with squared distances {distances['to_first']:.3g} to dMMSE "
-        f"and {distances['to_second']:.3g} to ridge, {distances['between']:.3g} apart; on fresh tasks the loss is {loss}, "
-        f"ridge {float(fresh['loss_of_ridge']):.3g}."
+        f"On its pool p = {with_error(p, p_error)}{stated}, with squared distances {to_first} to dMMSE, {to_second} to "
+        f"ridge, {between} apart; on fresh tasks the loss is {loss}, ridge {ridge}."
     )
     null = f"on fresh tasks p = {float(fresh['mixture_weight']):.3g} ± {float(fresh['mixture_weight_error']):.1g}"
     smallest = f"a difference of {2.8 * p_error:.2g} in p"
