@@ -12,7 +12,9 @@ import icllab
 from icllab.cli.parameters import (
     BATCH,
     COMMON,
+    EXAMINE,
     FOLDERS,
+    NETWORK,
     RUN,
     SELECTION,
     SWEEP,
@@ -21,9 +23,11 @@ from icllab.cli.parameters import (
     Claims,
     ClaimsFolder,
     Common,
+    ExamineOptions,
     File,
     Folders,
     FromRecord,
+    NetworkOptions,
     Results,
     RunOptions,
     Selection,
@@ -63,6 +67,24 @@ def demo(*, options: Folders = FOLDERS) -> Report:
     from icllab.cli import running
 
     return running.demo(options.out)
+
+
+@app.command(sort_key=2)
+def examine(
+    *networks: Annotated[
+        str,
+        Parameter(name="NETWORK", help="file.py:name, package.module:name, a folder of a model; two are compared."),
+    ],
+    tasks: Annotated[bool, switch("List the tasks and their defaults.")] = False,
+    out: Annotated[Path, Parameter(name=["--to", "-o"], help="The report to write.")] = Path("report.html"),
+    options: ExamineOptions = EXAMINE,
+    named: NetworkOptions = NETWORK,
+    common: Common = COMMON,
+) -> Report:
+    """Ask a network what the theories say of it, and write a report."""
+    from icllab.cli import examining
+
+    return examining.listed() if tasks else examining.examine(networks, options, named, out=out)
 
 
 @app.command(name="list", sort_key=2)

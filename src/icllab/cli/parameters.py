@@ -177,3 +177,36 @@ class Batch(Sweep):
 
 
 COMMON, FOLDERS, SELECTION, RUN, SWEEP, BATCH = Common(), Folders(), Selection(), RunOptions(), Sweep(), Batch()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Options that open a network whose name alone does not say how."""
+
+    store: Annotated[Path | None, Parameter(help="Folder of a run of icl.fit; NETWORK is file.py:build.")] = None
+    family: Annotated[str | None, Parameter(name="--as", help="Family of a state without a configuration: gpt2.")] = (
+        None
+    )
+    heads: Annotated[int | None, whole("Number of heads of such a state.")] = None
+    checkpoints: Annotated[str | None, Parameter(help="Checkpoints of the training, such as 'run/*.pt'.")] = None
+    load: Annotated[str | None, Parameter(help="file.py:load, a function that opens a checkpoint by its path.")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ExamineOptions:
+    """Sections, task and sample size of an examination."""
+
+    task: Annotated[
+        str | None, Parameter(help="Task of its training: 'linear_regression:raventos dim=8 length=16'.")
+    ] = None
+    only: Annotated[list[str] | None, Parameter(help="Sections to ask.")] = None
+    skip: Annotated[list[str] | None, Parameter(help="Sections to leave out.")] = None
+    minutes: Annotated[float, Parameter(help="Time that picks the size.")] = 5.0
+    size: Annotated[Literal["small", "medium", "large"] | None, Parameter(help="Size that is fixed instead.")] = None
+    key: Annotated[int, whole("Seed of all prompts.")] = 0
+    trained_on: Annotated[int | None, whole("Number of training prompts.")] = None
+
+
+NETWORK, EXAMINE = NetworkOptions(), ExamineOptions()

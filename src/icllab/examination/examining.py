@@ -148,7 +148,7 @@ def size_of(size: str | None, minutes: float, subject: Subject, names: Sequence[
 
 
 def header_of(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]:
-    """What is examined and how, as plain values."""
+    """Name, task, size, key, digests and versions, as plain values."""
     import icllab
 
     return {

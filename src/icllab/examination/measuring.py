@@ -111,7 +111,7 @@ def shuffled(prompts: Any, *, key: PRNGKeyArray) -> Any:
 
 
 def bayes(subject: Subject) -> dict[str, Predictor]:
-    """The best possible predictors of the task that are known: dMMSE of the pool, and that of fresh tasks."""
+    """The Bayes predictors of the task, if they are known: ridge for fresh tasks, and dMMSE for a pool."""
     known: dict[str, Predictor] = {}
     fresh = subject.task.fresh() if hasattr(subject.task, "fresh") else subject.task
     try:

@@ -55,7 +55,7 @@ def _comparison(one: Results, other: Results) -> Html:
 
 
 def card(examination: Results) -> Html:
-    """The six sentences, what was examined, and what was not asked and why."""
+    """The six sentences, the subject, and the reason for each question that was not asked."""
     header = examination.header
     key = ", ".join(map(str, header["key"]))
     origin = (

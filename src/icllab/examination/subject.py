@@ -1,4 +1,4 @@
-"""A network under examination: what it answers, the task it is asked, and facts that only its owner knows."""
+"""A network under examination, its task, and facts that only its owner knows."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -146,7 +146,7 @@ def _agreements(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
 
 
 def _names_a_follower(tokens: np.ndarray, named: np.ndarray) -> np.ndarray:
-    """Whether the named token [prompt, position] has followed an earlier place of the present one."""
+    """Mask of named tokens [prompt, position] that have followed an earlier place of the present token."""
     positions = named.shape[1]
     hits = np.zeros(named.shape, bool)
     for i in range(1, positions):

@@ -79,7 +79,7 @@ def _slope(answers: np.ndarray, right: np.ndarray) -> tuple[float, float]:
 
 
 def _longer(subject: Subject, key: PRNGKeyArray) -> str:
-    """What the network does with a prompt half as long again."""
+    """Answers of the network to a prompt that is longer by half, in words."""
     length = getattr(subject.task, "length", None)
     if subject.kind != "regression" or not hasattr(subject.task, "noise_variance") or length is None:
         return ""

@@ -1,4 +1,4 @@
-"""How degenerate: the local learning coefficient of the network's weights, with the warnings of its estimate."""
+"""Degeneracy: the local learning coefficient of the network's weights, with the warnings of its estimate."""
 
 from typing import Any
 

@@ -80,7 +80,7 @@ def _table(rows: dict[str, np.ndarray]) -> xr.Dataset:
 
 
 def untrained(network: Any, *, key: PRNGKeyArray) -> Any:
-    """The network with the entries of every array of weights in random order; None if it has no arrays of JAX."""
+    """The network with the entries of every array of weights in random order; None for a network without arrays."""
     arrays, static = eqx.partition(network, eqx.is_inexact_array)
     leaves, tree = jax.tree.flatten(arrays)
     if not any(leaf.size > 1 for leaf in leaves):

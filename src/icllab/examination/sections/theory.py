@@ -1,4 +1,4 @@
-r"""What theory says at the same point: errors of ridge, of linear attention after training, and of its optimum.
+r"""Theory at the same point: errors of ridge, of linear attention after training, and of its optimum.
 
 A regression of dimension d with labels of variance :math:`s^2 = \mathrm{tr}(C_x C_w)` without noise has
 :math:`\alpha = \ell/d`, :math:`\rho = \sigma^2/s^2`, :math:`\kappa = K/d` and, of N training prompts,
