@@ -16,6 +16,7 @@ from icllab.core.lazy import attach
 if TYPE_CHECKING:
     from icllab.lab.api import check, cite, draw, open, recorded, run
     from icllab.lab.export import export
+    from icllab.lab.networks import checkpoints, network
     from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import ensemble
     from icllab.training.finished_runs import load
@@ -26,6 +27,7 @@ __version__ = "0.4.0"
 __all__ = [
     "algorithms",
     "check",
+    "checkpoints",
     "cite",
     "constructions",
     "core",
@@ -38,6 +40,7 @@ __all__ = [
     "lab",
     "load",
     "models",
+    "network",
     "open",
     "recorded",
     "run",

@@ -97,7 +97,9 @@ def named(text: str) -> tuple[Path, Any]:
         except (Exception, SystemExit) as error:
             raise failure(Path(place), error, "a module that imports") from error
     if not hasattr(module, name):
-        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        public = [
+            key for key, value in vars(module).items() if not (isinstance(value, ModuleType) or key.startswith("_"))
+        ]
         raise unknown(f"name in {place}:", name, public)
     return Path(getattr(module, "__file__", None) or place), getattr(module, name)
 
