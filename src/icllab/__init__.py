@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from icllab.examination.examining import examine
     from icllab.lab.api import check, cite, draw, open, recorded, run
     from icllab.lab.export import export
+    from icllab.lab.networks import checkpoints, network
     from icllab.training.compilation import cache_compilations
     from icllab.training.ensembles import ensemble
     from icllab.training.finished_runs import load
@@ -27,6 +28,7 @@ __version__ = "0.4.0"
 __all__ = [
     "algorithms",
     "check",
+    "checkpoints",
     "cite",
     "constructions",
     "core",
@@ -40,6 +42,7 @@ __all__ = [
     "lab",
     "load",
     "models",
+    "network",
     "open",
     "recorded",
     "run",

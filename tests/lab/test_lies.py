@@ -29,7 +29,7 @@ def changed(folder, file, old, new):
     text = (folder / file).read_text()
     assert text.count(old) == 1, old
     (folder / file).write_text(text.replace(old, new))
-    for name in [name for name in sys.modules if name.startswith("icllab_claim_")]:
+    for name in [name for name in sys.modules if name.startswith("icllab_file_")]:
         del sys.modules[name]
 
 

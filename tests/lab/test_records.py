@@ -62,7 +62,7 @@ def recorded(record, folder):
 
 def forget_claims():
     """A process imports a claim's file once; another process would see the change."""
-    for name in [name for name in sys.modules if name.startswith("icllab_claim_")]:
+    for name in [name for name in sys.modules if name.startswith("icllab_file_")]:
         del sys.modules[name]
 
 

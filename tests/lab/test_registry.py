@@ -57,9 +57,9 @@ def test_two_folders_with_claims_of_one_name_stay_two(tmp_path):
     [
         ("claim = 3", "expected a module-level `claim = Claim(...)`, got 3"),
         ("", "expected a module-level `claim = Claim(...)`, got None"),
-        ("1 / 0", "expected a claim file that imports, got ZeroDivisionError: division by zero"),
-        ("raise SystemExit(0)", "expected a claim file that imports, got SystemExit: 0"),
-        ("def (", "expected a claim file that imports, got SyntaxError"),
+        ("1 / 0", "expected a file that imports, got ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)", "expected a file that imports, got SystemExit: 0"),
+        ("def (", "expected a file that imports, got SyntaxError"),
         ("experiment = 3", "got None; since version 0.3 `experiment = Experiment(claim=...)` is `claim = Claim(sente"),
         (STEADY.replace("controls={", "controls={} and {"), "expected at least one negative control"),
         (STEADY.replace('"Lu24"', '"Lu25"'), "unknown source 'Lu25'; did you mean 'Lu24'?"),

@@ -10,14 +10,12 @@ when the first held-out value was measured. Theories that are registered later s
 import ast
 import contextlib
 import hashlib
-import importlib.util
 import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from icllab.arena.phenomenon import Phenomenon
 from icllab.arena.prediction import Prediction, distances
 from icllab.core.errors import CellsMissing, InputError, expected, require_known
 from icllab.core.files import DamagedFile, disk_faults, read_object, source_text, write_atomically
+from icllab.core.user_files import open_file
 from icllab.lab import registry as books
 from icllab.lab.records import data_digest
 
@@ -103,7 +102,7 @@ def title(table: str | Path) -> str:
 def phenomenon(table: str | Path) -> Phenomenon:
     """The phenomenon of a table."""
     path = folder(table) / "phenomenon.py"
-    declared = getattr(_module(path), "phenomenon", None)
+    declared = getattr(open_file(path), "phenomenon", None)
     if not isinstance(declared, Phenomenon):
         raise InputError(f"{path}: expected a module-level `phenomenon = Phenomenon(...)`, got {declared!r}")
     return declared
@@ -111,7 +110,7 @@ def phenomenon(table: str | Path) -> Phenomenon:
 
 def measure(table: str | Path) -> Callable[..., list[tuple[float, bool]]]:
     """The function ``measure(cell, seeds)`` of a table: value, and whether it is censored, for each seed."""
-    return _module(folder(table) / "measure.py").measure
+    return open_file(folder(table) / "measure.py").measure
 
 
 def record(table: str | Path) -> "xr.Dataset":
@@ -316,7 +315,7 @@ def _files(at: Path) -> list[Path]:
 
 
 def _theory(path: Path, *, null: bool) -> Theory:
-    module = _module(path)
+    module = open_file(path)
     functions = [getattr(module, name, None) for name in ("fit", "predict")]
     if not all(map(callable, functions)):
         raise InputError(f"{path}: expected functions `fit(train)` and `predict(numbers, conditions)`, got {functions}")
@@ -325,17 +324,3 @@ def _theory(path: Path, *, null: bool) -> Theory:
 
 def _title(path: Path) -> str:
     return (ast.get_docstring(ast.parse(source_text(path), str(path))) or path.stem).partition("\n")[0].rstrip(".")
-
-
-def _module(path: Path) -> ModuleType:
-    """A file as a module, whatever folder it is in."""
-    name = "icllab_arena_" + re.sub(r"\W", "_", str(path.with_suffix("")))
-    spec = importlib.util.spec_from_file_location(name, path, loader=books.TextLoader(name, str(path)))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{path}: expected a file that imports, got {type(error).__name__}: {error}") from error
-    return module

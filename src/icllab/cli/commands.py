@@ -79,7 +79,6 @@ def examine(
     out: Annotated[Path, Parameter(name=["--to", "-o"], help="The report to write.")] = Path("report.html"),
     options: ExamineOptions = EXAMINE,
     named: NetworkOptions = NETWORK,
-    common: Common = COMMON,
 ) -> Report:
     """Ask a network what the theories say of it, and write a report."""
     from icllab.cli import examining

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icllab.cli.parameters import ExamineOptions, NetworkOptions
-from icllab.cli.reports import Report, typeset
+from icllab.cli.reports import Report, lines, typeset
 from icllab.core.errors import InputError, expected
 from icllab.core.files import write_atomically
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def listed() -> Report:
     """The tasks of the grammar with their defaults."""
-    from icllab.tasks.grammar import grammar
+    from icllab.tasks.parsing import grammar
 
-    rows = list(grammar())
-    return Report({"tasks": rows}, lambda console: [console.out(str(row), highlight=False) for row in rows] and None)
+    rows = grammar()
+    return Report({"tasks": rows}, lambda console: lines(console, rows.items()))
 
 
 def examine(networks: Sequence[str], options: ExamineOptions, named: NetworkOptions, *, out: Path) -> Report:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
+from icllab.core.errors import expected
+
 OUT = "icl-results"  # that of lab.job, which help does not import
 
 
@@ -103,6 +105,38 @@ class Selection(Folders):
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class NetworkOptions(Common):
+    """How the network of a name is opened, and its checkpoints."""
+
+    store: Annotated[
+        Path | None, Parameter(help="Store of a run of icl.fit; the network is then file.py:build, which builds it.")
+    ] = None
+    family: Annotated[str | None, Parameter(name="--as", help="gpt2: the network is a .safetensors or .npz state.")] = (
+        None
+    )
+    heads: Annotated[int | None, whole("Number of heads of such a state.")] = None
+    checkpoints: Annotated[str | None, Parameter(help="Pattern of files, such as 'run/*.pt', opened by --load.")] = None
+    load: Annotated[str | None, Parameter(help="file.py:load, a function of yours that opens the path of a file.")] = (
+        None
+    )
+
+    def network(self, name: str) -> Any:
+        """Open the network of a name."""
+        from icllab.lab import networks
+
+        return networks.network(name, store=self.store, family=self.family, heads=self.heads)
+
+    def checkpoint_networks(self) -> dict[int, Any]:
+        """Open the checkpoints by step; none without ``--checkpoints``."""
+        from icllab.lab import networks
+
+        if (self.checkpoints is None) != (self.load is None):
+            raise expected("--checkpoints and --load", "both or neither", (self.checkpoints, self.load))
+        return {} if self.checkpoints is None else networks.checkpoints(self.checkpoints, str(self.load))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class RunOptions(Common):
     """Options of ``icl run``, which a TOML file may have as well; None: not given."""
 
@@ -177,20 +211,6 @@ class Batch(Sweep):
 
 
 COMMON, FOLDERS, SELECTION, RUN, SWEEP, BATCH = Common(), Folders(), Selection(), RunOptions(), Sweep(), Batch()
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class NetworkOptions:
-    """Options that open a network whose name alone does not say how."""
-
-    store: Annotated[Path | None, Parameter(help="Folder of a run of icl.fit; NETWORK is file.py:build.")] = None
-    family: Annotated[str | None, Parameter(name="--as", help="Family of a state without a configuration: gpt2.")] = (
-        None
-    )
-    heads: Annotated[int | None, whole("Number of heads of such a state.")] = None
-    checkpoints: Annotated[str | None, Parameter(help="Checkpoints of the training, such as 'run/*.pt'.")] = None
-    load: Annotated[str | None, Parameter(help="file.py:load, a function that opens a checkpoint by its path.")] = None
 
 
 @Parameter(name="*")

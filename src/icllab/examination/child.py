@@ -66,7 +66,7 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
 def opened(request: Mapping[str, Any]) -> tuple[Any, Any, dict[int, Any]]:
     """The network, the task and the checkpoints of a request, by their names."""
     from icllab.lab.networks import checkpoints, network
-    from icllab.tasks.grammar import parse
+    from icllab.tasks.parsing import parse
 
     options = {name: request[name] for name in ("store", "family", "heads")}
     task = parse(request["task"])

@@ -14,18 +14,16 @@ subject. A user's file is Python that the user asked to run; nothing else is eve
 import dataclasses
 import functools
 import importlib
-import importlib.machinery
-import importlib.util
 import inspect
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from icllab.core.errors import InputError, expected, unknown
 from icllab.core.files import source_text
+from icllab.core.user_files import open_file
 from icllab.lab import provenance, registrations
 from icllab.lab.claim import Claim, Measure
 from icllab.lab.registrations import Registration
@@ -284,47 +282,4 @@ def _module(path: Path) -> ModuleType:
     if (trusted := book(path)) is not None:
         inner = path.relative_to(trusted.folder).with_suffix("").parts
         return importlib.import_module(".".join([trusted.package, *inner]))
-    # Named by its full path, so that two folders' claims of one name stay two modules.
-    whole = "icllab_claim_" + re.sub(r"\W", "_", str(path.parent if path.stem in ("claim", "measure") else path))
-    try:
-        if path.stem in ("claim", "measure") and (path.parent / "claim.py").is_file():
-            _package(whole, path.parent)
-            return importlib.import_module(f"{whole}.{path.stem}")
-        return _loaded(whole, path)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{path}: expected a claim file that imports, got {type(error).__name__}: {error}") from error
-
-
-def _package(name: str, folder: Path) -> None:
-    """A folder of the user's as a package: its files may import each other as ``.claim`` and ``.measure``."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_loader(name, None, is_package=True)
-        assert spec is not None
-        spec.submodule_search_locations = [str(folder)]
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-
-
-class TextLoader(importlib.machinery.SourceFileLoader):
-    """Loader that compiles the text of a file at each import.
-
-    Python's cache of compiled modules takes a file that is edited within a second, at equal size, for the old one.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        """Compile the text as it is now."""
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
-def _loaded(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path, loader=TextLoader(name, str(path)))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[spec.name]
-        raise
-    return module
+    return open_file(path, once=path.name in ("claim.py", "measure.py"))  # a run measures with one text

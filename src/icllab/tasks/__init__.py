@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from icllab.tasks.linear_regression import LinearRegression
     from icllab.tasks.markov_pool import MarkovPool
     from icllab.tasks.mixture import Mixture
+    from icllab.tasks.parsing import grammar, parse
     from icllab.tasks.periodic_strings import PeriodicStrings
     from icllab.tasks.random_functions import NetworkRegression, RandomFunctionRegression, TreeRegression
     from icllab.tasks.regression_distributions import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from icllab.tasks.string_programs import StringPrograms
     from icllab.tasks.table import Table
     from icllab.tasks.text import Text
+    from icllab.tasks.token_ids import TokenIds
 
 __all__ = [
     "FewShot",
@@ -50,6 +52,6 @@ __all__ = [
     "RepeatedTokens",
     "Table",
     "Text",
-    "WeightPool",
+    "parse",
 ]
 __getattr__, __dir__ = attach(__name__)

@@ -9,6 +9,7 @@ ways to answer: to find the query's class in the context, and to have the labels
 
 import dataclasses
 from functools import partial
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -76,6 +77,7 @@ class ItemLabel(AbstractItems):
     Source: [Reddy24].
     """
 
+    conventions: ClassVar[tuple[str, ...]] = ("reddy", "reddy_code")
     means: Float[Array, "class dim"] | None
     label_vectors: Float[Array, "label dim"]
     mixture: PromptMixture
@@ -169,7 +171,7 @@ class ItemLabel(AbstractItems):
         the author's: classes without repeats are drawn uniformly, whatever the Zipf exponent, and novel ones from 128,
         so that with repeats two may be one. ``dataclasses.replace`` sets burstiness, mixture and all else.
         """
-        require_known("convention", name, ("reddy", "reddy_code"))
+        require_known("convention", name, cls.conventions)
         task = cls.init(classes=classes, labels=32, pairs=8, dim=63, position_dim=65, key=key)
         return task if name == "reddy" else dataclasses.replace(task, novel_classes=128, zipf_without_repeats=False)
 

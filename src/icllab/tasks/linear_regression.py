@@ -9,8 +9,10 @@ the standard deviation), ``length`` counts the examples before the query.
 
 import math
 import warnings
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.core.domains import NON_NEGATIVE, POSITIVE, Domain
-from icllab.core.errors import expected, require_instance, require_integer, require_key, unknown
+from icllab.core.errors import expected, require_instance, require_integer, require_key, require_known
 from icllab.core.prompt import RegressionPrompt
 from icllab.tasks.regression import AbstractRegression, real, require_sizes
 from icllab.tasks.regression_distributions import (
@@ -47,6 +49,9 @@ class LinearRegression(AbstractRegression):
         noise_variance: Label-noise variance ρ, also on the query's own label.
     """
 
+    conventions: ClassVar[Mapping[str, float]] = MappingProxyType(
+        {"raventos": 0.5**2, "garg": 0.0, "vonoswald": 0.0, "ahn": 0.0, "timaeus": 0.125}
+    )
     dim: int = eqx.field(static=True)
     length: int = eqx.field(static=True)
     inputs: AbstractInputs
@@ -112,11 +117,9 @@ class LinearRegression(AbstractRegression):
         Source: [Raventos23], [Garg22], [vonOswald23], [Ahn23], [Hoogland24].
         """
         unit = jnp.ones(())
-        noise_variance = {"raventos": 0.5**2, "garg": 0.0, "vonoswald": 0.0, "ahn": 0.0, "timaeus": 0.125}
-        if name not in noise_variance:
-            raise unknown("convention", name, noise_variance)
+        require_known("convention", name, cls.conventions)
         inputs = UniformInputs(unit) if name == "vonoswald" else GaussianInputs(unit)
-        return cls(dim, length, inputs, GaussianWeights(unit), jnp.asarray(noise_variance[name], unit.dtype))
+        return cls(dim, length, inputs, GaussianWeights(unit), jnp.asarray(cls.conventions[name], unit.dtype))
 
     def fresh(self) -> "LinearRegression":
         """The same task with a new task vector in every prompt, from the pool's distribution (ICL instead of IDG)."""

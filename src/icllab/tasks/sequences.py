@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.domains import POSITIVE
-from icllab.core.errors import expected, require_integer, require_key
+from icllab.core.errors import expected, require_flag, require_integer, require_key
 from icllab.core.prompt import TokenPrompt
 from icllab.core.vocabularies import PADDING, in_vocabulary
 from icllab.tasks.classification import AbstractClassification
@@ -118,6 +118,7 @@ class RepeatedTokens(AbstractSequences):
         vocabulary: Number of tokens, at least 2 (static).
         period: Tokens of a block (static).
         repeats: How often the block comes, at least 2 (static).
+        distinct: Whether the tokens of a block are all different, drawn one by one from the others (static).
 
     Source: as a test of induction [Olsson22].
     """
@@ -125,10 +126,14 @@ class RepeatedTokens(AbstractSequences):
     vocabulary: int = eqx.field(static=True)
     period: int = eqx.field(static=True)
     repeats: int = eqx.field(static=True, default=2)
+    distinct: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         for name, least in (("vocabulary", 2), ("period", 1), ("repeats", 2)):
             require_integer(name, getattr(self, name), least=least)
+        require_flag("distinct", self.distinct)
+        if self.distinct and self.period > self.vocabulary:
+            raise expected("period", f"at most {self.vocabulary}, the different tokens", self.period)
 
     @property
     def tokens(self) -> int:
@@ -138,16 +143,20 @@ class RepeatedTokens(AbstractSequences):
     def entropies(self) -> Float[np.ndarray, " position"]:
         r"""The least expected loss at every position, in nats: :math:`\ln V` in the first block, then 0.
 
-        The period is known; without knowing it the first tokens of the second block cannot be foreseen either.
+        If the tokens are distinct, the loss after i of them is :math:`\ln(V - i)`. The period is known; without knowing
+        it the first tokens of the second block cannot be foreseen either.
 
         Derived: docs/item-label.md, Sequences whose least loss is known.
         """
         position = np.arange(self.tokens - 1)
-        return np.where(position < self.period - 1, np.log(self.vocabulary), 0.0)
+        left = self.vocabulary - (position + 1) * self.distinct
+        return np.where(position < self.period - 1, np.log(np.maximum(left, 1)), 0.0)
 
     def sample(self, *, key: PRNGKeyArray) -> TokenPrompt:
         """One sequence."""
         require_key(key)
+        if self.distinct:
+            return TokenPrompt(jnp.tile(jax.random.permutation(key, self.vocabulary)[: self.period], self.repeats))
         return TokenPrompt(jnp.tile(jax.random.randint(key, (self.period,), 0, self.vocabulary), self.repeats))
 
 

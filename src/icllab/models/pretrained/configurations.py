@@ -234,6 +234,26 @@ def _first_of_equals(values: Mapping[str, Any]) -> Any:
     return first
 
 
+def from_shapes(heads: int | None, shapes: Mapping[str, tuple[int, ...]], name: str) -> Configuration:
+    """The configuration of a state of GPT-2: sizes by the shapes, all else as GPT-2 has it.
+
+    Other families have numbers without a shape: bases of rotations, heads that share keys, epsilons.
+
+    Raises:
+        InputError: The number of heads or a tensor is missing.
+    """
+    if heads is None:
+        raise expected("heads", "the number of heads, which no shape tells", heads, "such as 12")
+    parts = ("wte", "wpe", "h.0.mlp.c_fc")
+    table, places, inner = (shapes.get(f"transformer.{part}.weight", ()) for part in parts)
+    if not len(table) == len(places) == len(inner) == 2:
+        raise expected(name, "matrices wte.weight, wpe.weight and h.0.mlp.c_fc.weight of GPT-2", sorted(shapes)[:5])
+    layers = {name.split(".")[2] for name in shapes if name.startswith("transformer.h.")}
+    sizes = {"vocab_size": table[0], "n_embd": table[1], "n_positions": places[0], "n_inner": inner[1]}
+    form = {"model_type": "gpt2", "tie_word_embeddings": "lm_head.weight" not in shapes}
+    return Configuration({**sizes, **form, "n_head": heads, "n_layer": len(layers)})
+
+
 GLASSLLM = {"vocab_size": "vocab_size", "d_model": "hidden_size", "n_layers": "num_hidden_layers"} | {
     "n_heads": "num_attention_heads",
     "n_kv_heads": "num_key_value_heads",

@@ -11,10 +11,17 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from icllab.core.errors import InputError, ResultWarning, expected, require_path
+from icllab.core.errors import InputError, ResultWarning, expected, require_known, require_path
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import Weights
-from icllab.models.pretrained.configurations import Configuration, family_and_fields, from_gguf, from_json, glassllm
+from icllab.models.pretrained.configurations import (
+    Configuration,
+    family_and_fields,
+    from_gguf,
+    from_json,
+    from_shapes,
+    glassllm,
+)
 from icllab.models.pretrained.files import (
     BUFFERS,
     DAMAGED,
@@ -48,7 +55,9 @@ _ENDS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "outpu
 _ENDS |= {"E": "model.embed_tokens", "norm_f.gamma": "model.norm"}
 
 
-def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transformer:
+def load(
+    path: str | os.PathLike[str], *, ignore: Sequence[str] = (), family: str | None = None, heads: int | None = None
+) -> Transformer:
     """Load the language model in a folder or file as a predictor of token prompts, with the file's weights.
 
     A folder has ``config.json`` and ``*.safetensors`` (GPT-2, GPT-NeoX, Llama, Qwen2; in shards too), or one ``.gguf``
@@ -60,6 +69,9 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
         path: Folder or file.
         ignore: Names of fields that are not known and change nothing. The model and results on it name them. A known
             field with a value that is not understood is refused all the same.
+        family: ``"gpt2"`` for a state without a configuration, in one ``.safetensors`` or ``.npz`` file. Shapes give
+            its sizes; the activation (``gelu_new``) and the epsilon (1e-5) are those of GPT-2.
+        heads: Number of heads, for such a state alone.
 
     Raises:
         InputError: A field or tensor is not understood, which is named; a shape is another than the configuration says;
@@ -71,14 +83,14 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
     """
     if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
         raise expected("ignore", "a list of names of fields", ignore)
-    place = model_path(path)
-    configuration, file = _opened(place, ignore)
+    place = Path(path) if family is not None else model_path(path)
+    configuration, file = _opened(place, ignore) if family is None else _state(place, family, heads)
     shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
     try:
-        family, config = family_and_fields(
+        kind, config = family_and_fields(
             configuration.fields, len(file.shapes), rotary_pairs=configuration.rotary_pairs
         )
-        eqx.filter_eval_shape(lambda: family.build(config, shapes))
+        eqx.filter_eval_shape(lambda: kind.build(config, shapes))
     except InputError:
         raise
     except DAMAGED as error:  # a field of another kind than the family's
@@ -99,7 +111,7 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
             not_finite.append(name)
         return array
 
-    model = family.build(config, Weights(file.shapes, read))
+    model = kind.build(config, Weights(file.shapes, read))
     if not_finite:
         _warn(f"{place.name}: NaN or infinite weights in {_listed(not_finite)}: predictions are meaningless")
     return AssumedTransformer(model, configuration.ignored) if configuration.ignored else model
@@ -188,13 +200,24 @@ def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFil
     raw = read_json(path / "config.json")
     configuration = from_json(raw, ignore)
     tensors = _shards(path)
-    prefix = PREFIXES[configuration.fields["model_type"]]
-
-    def with_prefix(name: str) -> str:
-        return name if name.startswith((prefix, "lm_head.", "embed_out.")) else prefix + name
-
     _warn_of_neighbours(path, raw)
-    return configuration, _renamed(path, tensors, with_prefix)
+    return configuration, _prefixed(path, tensors, configuration.fields["model_type"])
+
+
+def _state(path: Path, family: str, heads: int | None) -> tuple[Configuration, TensorFile]:
+    """The configuration that shapes and a family determine, and the tensors of one file."""
+    if not path.is_file() or path.suffix not in (".safetensors", ".npz"):
+        raise expected("path", "a .safetensors or .npz file that exists, for a state of a family", str(path))
+    require_known("family of a state:", family, ["gpt2"], "; others load from a folder with config.json")
+    tensors = npz_file(path)[0] if path.suffix == ".npz" else safetensors_files([path])
+    tensors = _prefixed(path, tensors, family)
+    return from_shapes(heads, tensors.shapes, path.name), tensors
+
+
+def _prefixed(path: Path, tensors: TensorFile, family: str) -> TensorFile:
+    """The tensors with the family's prefix, which some files leave out."""
+    begin = (PREFIXES[family], "lm_head.", "embed_out.")
+    return _renamed(path, tensors, lambda name: name if name.startswith(begin) else begin[0] + name)
 
 
 def _warn_of_neighbours(folder: Path, raw: Mapping[str, Any]) -> None:
