@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import equinox as eqx
-import numpy as np
 from jaxtyping import Array
 
 from icllab.core.errors import expected, kind_of, require_instance

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from icllab.core.errors import expected, require_integer, unknown
+from icllab.core.errors import expected, unknown
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import Edit, Trace
 
@@ -93,7 +93,9 @@ def _activations(predictor: Any, prompts: Any, replaced: dict[str, np.ndarray]) 
         answer = predictor(prompts) if predictor.batched else predictor(jax.tree.map(lambda leaf: leaf[0], prompts))
     prediction = np.asarray(answer if predictor.batched else answer[None])
     values = {name: tensor.detach().cpu() for name, tensor in watch.activations.items()}
-    values = {name: np.asarray(tensor.float() if tensor.dtype.itemsize < 4 else tensor) for name, tensor in values.items()}
+    values = {
+        name: np.asarray(tensor.float() if tensor.dtype.itemsize < 4 else tensor) for name, tensor in values.items()
+    }
     patterns = {name: value for name, value in values.items() if name.endswith("pattern")}
     named = len(values) - len(patterns)
     if not values:
@@ -192,7 +194,9 @@ def _watch_class() -> Any:
             heads = self.heads(result.reshape(self.batch, -1, tokens, result.shape[-1]).transpose(1, 2))
             return heads.transpose(1, 2).reshape(result.shape)
 
-        def layer(self, function: Any, query: Any, key: Any, value: Any, width: int, heads: int, *parts: Any, **options: Any) -> Any:
+        def layer(
+            self, function: Any, query: Any, key: Any, value: Any, width: int, heads: int, *parts: Any, **options: Any
+        ) -> Any:
             """``multi_head_attention_forward``, whose output matrix is applied to the heads after replacement."""
             *parts, weight, bias = parts
             asked = {name: options.pop(name, True) for name in ("need_weights", "average_attn_weights")}
@@ -240,7 +244,10 @@ def _watch_class() -> Any:
                     first = inputs.shape[0] != self.batch and inputs.ndim == 3 and inputs.shape[1] == self.batch
                     rows = inputs.transpose(0, 1) if first else inputs
                     outputs = self.heads(rows.reshape(self.batch, -1, count, inputs.shape[-1] // count), named=True)
-                    return (outputs.reshape(rows.shape).transpose(0, 1) if first else outputs.reshape(rows.shape), *arguments[1:])
+                    return (
+                        outputs.reshape(rows.shape).transpose(0, 1) if first else outputs.reshape(rows.shape),
+                        *arguments[1:],
+                    )
 
                 return hook
 

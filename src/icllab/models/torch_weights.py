@@ -24,9 +24,19 @@ from icllab.models.pretrained.configurations import FAMILIES, Family, family_and
 from icllab.models.pretrained.families import gpt2_backbone
 from icllab.models.pretrained.files import BUFFERS
 from icllab.models.pytorch import FromTorch
+from icllab.models.torch_blocks import copied
 
 
-def from_torch(module: Any) -> Transformer:
+def from_torch(
+    module: Any,
+    *,
+    embedding: str | None = None,
+    blocks: str | Sequence[str] | None = None,
+    readout: str | None = None,
+    causal: bool = True,
+    parts: Mapping[str, Any] | None = None,
+    task: Any = None,
+) -> Transformer:
     """The transformer with the weights of a PyTorch module, which computes the same function.
 
     Known are ``GPT2LMHeadModel``, ``GPTNeoXForCausalLM`` (Pythia), ``GPTNeoForCausalLM``, ``LlamaForCausalLM`` and
@@ -43,6 +53,12 @@ def from_torch(module: Any) -> Transformer:
         InputError: The module is of another kind, or has an option or a tensor that is not understood; the first is
             named. Or a bridge computes with other weights than its ``original_model`` has.
     """
+    named = embedding, blocks, readout
+    if any(name is not None for name in named):
+        if None in named:
+            raise expected("embedding, blocks and readout", "names of parts of the module", named)
+        predictor = module if isinstance(module, FromTorch) else FromTorch(module)
+        return copied(predictor, *named, causal, parts or {}, task)
     if type(module).__name__ != "TransformerBridge":
         return _converted(module)
     if getattr(module, "_weights_processed", False):
