@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 from jaxtyping import Array
@@ -32,6 +32,7 @@ class WithActivations(AbstractModel):
             the function does not return arrays by name.
     """
 
+    heads_in_trace: ClassVar[bool] = True  # how many heads there are is known when it runs
     network: Callable[[Any], Array]
     activations: Callable[..., Mapping[str, Array]]
     arrangement: AbstractArrangement | None = None

@@ -12,14 +12,14 @@ from jaxtyping import Array, Float
 
 from icllab.core.errors import IclError, InputError, expected, kind_of, require_flag, require_instance, require_integer
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
-from icllab.core.protocols import AbstractPredictor, Edit, Trace
+from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.networks.embedding import AbstractArrangement
 from icllab.models.torch_attention import torch_trace
 
 _SEQUENCES = {RegressionPrompt: "y", TokenPrompt: "tokens", ItemLabelPrompt: "labels"}  # one number for each position
 
 
-class FromTorch(AbstractPredictor):
+class FromTorch(AbstractModel):
     """A PyTorch module that answers stacked prompts, in evaluation mode and without gradients.
 
     It runs on the module's device, on floating-point tensors of the type of its parameters and on integers of 64 bits.
@@ -46,6 +46,7 @@ class FromTorch(AbstractPredictor):
 
     traceable = False
     differentiable = False
+    heads_in_trace = True  # how many heads there are is known when it runs
     module: Any = eqx.field(static=True)
     features: Callable[[Any], Any] | None = eqx.field(static=True, default=None)
     positions: Literal["every", "last"] = eqx.field(static=True, default="every", kw_only=True)  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -97,13 +97,17 @@ def _activations(predictor: Any, prompts: Any, replaced: dict[str, np.ndarray]) 
         name: np.asarray(tensor.float() if tensor.dtype.itemsize < 4 else tensor) for name, tensor in values.items()
     }
     patterns = {name: value for name, value in values.items() if name.endswith("pattern")}
-    named = len(values) - len(patterns)
     if not values:
         kind = type(predictor.module).__name__
         hint = f"the outputs of heads are named by heads=; {AS_WEIGHTS}"
         raise expected("module", "softmax attention in functions of PyTorch", kind, hint)
-    if patterns and predictor.heads and named != len(patterns):
-        raise expected("heads", f"a module for each of the {len(patterns)} attentions", list(dict(predictor.heads)))
+    if patterns and predictor.heads:
+        counts = [pattern.shape[1] for pattern in patterns.values()]
+        for i, (name, count) in enumerate(predictor.heads):
+            if len(predictor.heads) != len(counts):
+                raise expected("heads", f"a module for each of the {len(counts)} attentions", list(predictor.heads))
+            if count != counts[i]:
+                raise expected(f"heads[{name!r}]", f"{counts[i]}, the number in its pattern", count)
     for name, value in replaced.items():
         if name not in values or values[name].shape != value.shape:
             raise expected("edit", f"shape {np.shape(values.get(name))[1:]} of {name}", value.shape[1:])
@@ -198,11 +202,11 @@ def _watch_class() -> Any:
             self, function: Any, query: Any, key: Any, value: Any, width: int, heads: int, *parts: Any, **options: Any
         ) -> Any:
             """``multi_head_attention_forward``, whose output matrix is applied to the heads after replacement."""
-            *parts, weight, bias = parts
+            *others, weight, bias = parts
             asked = {name: options.pop(name, True) for name in ("need_weights", "average_attn_weights")}
             units = torch.eye(width, dtype=query.dtype, device=query.device)
             outputs, pattern = function(
-                *(query, key, value, width, heads, *parts, units, None),
+                *(query, key, value, width, heads, *others, units, None),
                 **options | {"need_weights": True, "average_attn_weights": False},
             )
             self.record("pattern", pattern.reshape(self.batch, -1, *pattern.shape[-2:]))

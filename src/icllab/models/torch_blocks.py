@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from icllab.core.errors import expected, require_known, unknown
 from icllab.core.prompt import ItemLabelPrompt, TokenPrompt
@@ -26,7 +27,7 @@ from icllab.models.networks.transformer import Block, BlockOptions, Transformer
 from icllab.models.pretrained.assembly import Affine
 from icllab.models.pytorch import FromTorch
 
-PROBES, TRIED, TOLERANCE, SIMILAR = 32, 4, 1e-5, 1e-3
+PROBES, TRIED, TOLERANCE, SIMILAR = 10, 4, 1e-5, 1e-3
 PARTS = ("qkv", "q", "k", "v", "out", "dense", "rotary")
 ROTARIES = [Rotary(base, pairs=pairs) for base in (1e4, 1e3, 1e2, 5e5) for pairs in ("halves", "adjacent")]
 LEAF = r"(to|w|proj|lin|linear|fc)?_?({0}|{1}|{1}s|{2})_?(proj|lin|linear|layer|net)?$"
@@ -42,31 +43,32 @@ class Probe(NamedTuple):
 
 
 def copied(
-    predictor: FromTorch, embedding: str, blocks: str | Sequence[str], readout: str, causal: bool, parts: Any, task: Any
+    predictor: FromTorch, names: tuple[str, str | Sequence[str], str], causal: bool, parts: Mapping[str, Any], task: Any
 ) -> Transformer:
     """The transformer with the weights of the named parts; see :func:`~icllab.models.torch_weights.from_torch`."""
     for name in parts:
         require_known("part", name, PARTS)
     modules = dict(predictor.module.named_modules())
-    names = [blocks] if isinstance(blocks, str) else list(blocks)
-    for name in (embedding, *names, readout):
+    embedding, blocks, readout = names
+    for name in (embedding, *([blocks] if isinstance(blocks, str) else blocks), readout):
         if name not in modules:
             raise unknown("module", name, modules)
     if isinstance(blocks, str):
-        names = [f"{blocks}.{child}" for child, _ in modules[blocks].named_children()]
-        if [child for child, _ in modules[blocks].named_children()][:1] == ["layers"]:  # nn.TransformerEncoder
-            names = [f"{blocks}.layers.{child}" for child, _ in modules[f"{blocks}.layers"].named_children()]
-    layers = [modules[name] for name in names]
-    prompts = _prompts(modules[embedding], task)
+        blocks = f"{blocks}.layers" if f"{blocks}.layers" in modules else blocks  # nn.TransformerEncoder
+        blocks = [f"{blocks}.{child}" for child, _ in modules[blocks].named_children()]
+    layers = [modules[name] for name in blocks]
+    outer = {
+        name: module for name, module in modules.items() if not name.startswith(tuple(f"{block}." for block in blocks))
+    }
+    prompts = _prompts(modules[embedding], outer.values(), task)
     probe = _probed(predictor, layers, prompts)
     tokens = Tokens(modules[embedding].num_embeddings) if isinstance(prompts, TokenPrompt) else None
-    outer = [module for name, module in modules.items() if not any(name.startswith(part) for part in names)]
     table = None if tokens is None else _array(modules[embedding].weight)
     model, kept = _embedded(probe.streams[0], prompts, tokens, table, causal, task)
     layout = model.embedding.arrangement.layout(prompts.positions)
     streams, heads = ([values[:, kept] for values in part] for part in (probe.streams, probe.heads))
     copies = [
-        _block(names[i], layers[i], streams[i], streams[i + 1], heads[i], layout, parts) for i in range(len(names))
+        _block(blocks[i], layers[i], streams[i], streams[i + 1], heads[i], layout, parts) for i in range(len(blocks))
     ]
     norms = [None, *(norm for module in outer if (norm := _norm(module, streams[0].shape[-1])) is not None)]
 
@@ -78,33 +80,30 @@ def copied(
                 (tuple(copies), final, last),
                 is_leaf=lambda leaf: leaf is None,
             )
-            answers = jax.vmap(case)(jax.tree.map(jnp.asarray, prompts))
+            answers = jax.vmap(case)(prompts)
             yield _error(answers[:, -probe.answers.shape[1] :], probe.answers), case
 
     error, best = _best(cases())
     if not error <= TOLERANCE:
-        first = best.blocks[0]
-        assumed = (
-            f"{type(best.embedding.arrangement).__name__} tokens, {best.embedding.positions} places, {first.norm} norms"
+        first, kind = best.blocks[0], type(best.embedding.arrangement).__name__
+        hint = (
+            f"assumed: {kind} tokens, places {best.embedding.positions}, norms {first.norm}, {first.attention.rotary}"
         )
-        assumed += (
-            f", {first.attention.rotary or 'no rotary places'}, a last norm" if best.final_norm else ", no last norm"
-        )
-        actual = f"a difference of {error:.2g}"
-        raise expected(
-            "module", f"the answers of its copy, to {TOLERANCE:g} of their size", actual, f"assumed: {assumed}"
-        )
+        raise expected("module", f"the answers of its copy to {TOLERANCE:g} of their size", f"{error:.2g}", hint)
     return best
 
 
-def _prompts(embedding: Any, task: Any) -> Any:
-    """Prompts of the task; or tokens, where the module has a table of them."""
+def _prompts(embedding: Any, outer: Iterable[Any], task: Any) -> Any:
+    """Prompts of the task; or tokens, as many as a table of places has, where the module has a table of tokens."""
     if task is not None:
-        return jax.device_get(task.sample_many(PROBES, key=jax.random.key(0)))
+        return task.sample_many(PROBES, key=jax.random.key(0))
     if not hasattr(embedding, "num_embeddings"):
-        raise expected("task", "the task of the module, from which prompts are drawn", None)
-    tokens = np.random.default_rng(0).integers(embedding.num_embeddings, size=(PROBES, 17))
-    return TokenPrompt(tokens.astype(np.int32))
+        raise expected("task", "the task of the module, whose prompts it answers", None)
+    rows, width = embedding.weight.shape
+    shapes = (tuple(p.shape) for module in outer for p in module.parameters(recurse=False))
+    places = [shape[-2] for shape in shapes if shape[-1:] == (width,) and len(shape) in (2, 3) and shape[-2] != rows]
+    size = (PROBES, min(places, default=16) + 1)
+    return jax.vmap(TokenPrompt)(jnp.asarray(np.random.default_rng(0).integers(rows, size=size), jnp.int32))
 
 
 def _probed(predictor: FromTorch, layers: list[Any], prompts: Any) -> Probe:
@@ -119,18 +118,17 @@ def _probed(predictor: FromTorch, layers: list[Any], prompts: Any) -> Probe:
         del module, arguments
         seen[len(layers) :] = [value[0] if isinstance(value, tuple) else value]
 
+    activations = predictor.trace(prompts).activations
+    heads = [np.asarray(value) for name, value in activations.items() if name.endswith(".heads")]
     handles = [layer.register_forward_pre_hook(before, with_kwargs=True) for layer in layers]
     handles.append(layers[-1].register_forward_hook(after))
     try:
-        activations = predictor.trace(jax.tree.map(jnp.asarray, prompts)).activations
-        seen.clear()
         answers = np.asarray(predictor(prompts))
     finally:
         for handle in handles:
             handle.remove()
     streams = [_array(values) for values in seen]
     streams = [values if len(values) == PROBES else values.swapaxes(0, 1) for values in streams]
-    heads = [np.asarray(value) for name, value in activations.items() if name.endswith(".heads")]
     if len(heads) != len(layers) or len({values.shape for values in streams}) != 1 or len(streams) != len(layers) + 1:
         shapes = [list(values.shape) for values in streams]
         raise expected("blocks", f"{len(heads)} blocks with one attention each, on one stream", f"streams {shapes}")
@@ -184,7 +182,8 @@ def _embedded(
         constant = constant[-positions:] - weight[-1]
     placed = np.abs(constant - constant[0]).max() > 1e-6 * np.abs(stream).max()
     dim = arrangement.vocabulary if tokens is not None else (prompts.items if labels else prompts.x).shape[-1]
-    model = Transformer(
+    model = _shell(
+        Transformer,
         arrangement,
         dim=dim,
         width=stream.shape[-1],
@@ -192,14 +191,15 @@ def _embedded(
         block=BlockOptions(heads=1, mlp=None, norm="none", head_dim=1),
         positions="learned" if placed else "none",
         length=prompts.length if placed else None,
-        key=jax.random.key(0),
     )
-    projection = _dense(weight, None if placed else constant[0])
-    model = eqx.tree_at(lambda m: m.embedding.projection, model, projection)
-    if placed:
-        table = model.embedding.table.at[: len(constant)].set(jnp.asarray(constant, jnp.float32))
-        model = eqx.tree_at(lambda m: m.embedding.table, model, table)
-    return model, kept
+    arrays = _dense(weight, None if placed else constant[0]), jnp.asarray(constant, jnp.float32) if placed else None
+    where = lambda m: (m.embedding.projection, m.embedding.table)  # noqa: E731
+    return eqx.tree_at(where, model, arrays, is_leaf=lambda leaf: leaf is None), kept
+
+
+def _shell(kind: Any, *arguments: Any, **options: Any) -> Any:
+    """A module whose arrays are shapes, to be replaced."""
+    return eqx.filter_eval_shape(lambda: kind(*arguments, **options, key=jax.random.key(0)))
 
 
 def _block(
@@ -209,17 +209,17 @@ def _block(
     width, modules = x.shape[-1], dict(layer.named_modules())
     norms = [norm for module in modules.values() if (norm := _norm(module, width)) is not None]
     attending = _attention_names(name, modules, width, parts)
+    x, out, heads = jnp.asarray(x[:TRIED]), out[:TRIED], heads[:TRIED]
 
-    x, out, heads = x[:TRIED], out[:TRIED], heads[:TRIED]
-
-    def cases(rotaries: Sequence[Rotary | None]) -> Iterator[tuple[float, Any]]:
-        for norm, projections in itertools.product([*norms, None], _projections(modules, attending, heads.shape[2])):
-            inputs = jnp.asarray(x) if norm is None else jax.vmap(norm)(x)
-            for attention in _attentions(*projections, heads.shape[2], rotaries):
+    def cases() -> Iterator[tuple[float, Any]]:
+        orders = _projections(modules, attending, heads.shape[2])
+        rotaries = [parts["rotary"]] if "rotary" in parts else [None, *ROTARIES]
+        for rotary, norm, projections in itertools.product(rotaries, [*norms, None], orders):
+            inputs = x if norm is None else jax.vmap(norm)(x)
+            for attention in _attentions(projections, heads.shape[2], rotary):
                 yield _error(_heads(attention, inputs, layout), heads), (norm, attention)
 
-    turned = [parts["rotary"]] if "rotary" in parts else [None, *ROTARIES]
-    error, (first, attention) = _best(case for rotary in turned for case in cases([rotary]))
+    error, (first, attention) = _best(cases())
     if not error <= SIMILAR:
         requirement = "attention by linear layers and softmax, without rotary places or with usual ones"
         hint = 'parts={"q": "attn.to_q", ..., "rotary": Rotary(base=500.0)} names parts of a block'
@@ -239,7 +239,7 @@ def _best(cases: Iterable[tuple[float, Any]]) -> tuple[float, Any]:
     """The case of the smallest error; the first that is right to rounding."""
     best: tuple[float, Any] = (np.inf, (None, None))
     for case in cases:
-        best = min(best, case, key=lambda pair: pair[0])
+        best = min(case, best, key=lambda pair: pair[0])
         if best[0] <= TOLERANCE:
             break
     return best
@@ -275,40 +275,37 @@ def _projections(modules: Mapping[str, Any], names: list[str], heads: int) -> li
     *given, out = (_affine(modules[part]) for part in names)
     if len(given) == 3:
         return [(*given, out)]
-    cases = []
+    (weight, bias), cases = given[0], []
     for shape, axis in (((3, heads, -1), 0), ((heads, 3, -1), 1), ((heads, -1, 3), 2)):
-        weight, bias = (
-            [None] * 3 if part is None else np.moveaxis(part.reshape(*shape, *part.shape[1:]), axis, 0)
-            for part in given[0]
-        )
-        flat = [
-            (w.reshape(-1, w.shape[-1]), None if b is None else b.ravel()) for w, b in zip(weight, bias, strict=True)
-        ]
-        cases.append((*(Affine(*pair) for pair in flat), out))
+
+        def split(part: Any, shape: tuple[int, ...] = shape, axis: int = axis) -> list[Any]:
+            if part is None:
+                return [None] * 3
+            thirds = np.moveaxis(part.reshape(*shape, *part.shape[1:]), axis, 0)
+            return [third.reshape(-1, *part.shape[1:]) for third in thirds]
+
+        cases.append((*map(Affine, split(weight), split(bias)), out))
     return cases
 
 
-def _attentions(
-    q: Affine, k: Affine, v: Affine, out: Affine, heads: int, rotaries: Sequence[Rotary | None]
-) -> Iterator[Attention]:
+def _attentions(projections: tuple[Affine, ...], heads: int, rotary: Rotary | None) -> Iterator[Attention]:
     """Candidates of an attention, with the usual scales of its scores."""
+    q, k, v, out = projections
     dim, width = len(q.weight) // heads, q.weight.shape[1]
-    shared, biased = len(k.weight) // dim, any(part.bias is not None for part in (q, k, v, out))
+    shared, biased = len(k.weight) // dim, any(part.bias is not None for part in projections)
     weights = [part.weight.T.reshape(width, -1, dim) for part in (q, k, v)]
     weights.append(out.weight.T.reshape(heads, dim, width))
-    biases = [jnp.zeros(len(part.weight)) if part.bias is None else part.bias for part in (q, k, v, out)]
+    biases = [jnp.zeros(len(part.weight)) if part.bias is None else part.bias for part in projections]
     biases = [*(bias.reshape(-1, dim) for bias in biases[:3]), biases[3]] if biased else []
-    for scale, rotary in itertools.product((dim**-0.5, 1.0, width**-0.5), rotaries):
-        shell = Attention(
-            width, heads, dim=dim, scale=scale, rotary=rotary, bias=biased, kv_heads=shared, key=jax.random.key(0)
-        )
+    for scale in (dim**-0.5, 1.0, width**-0.5):
+        shell = _shell(Attention, width, heads, dim=dim, scale=scale, rotary=rotary, bias=biased, kv_heads=shared)
         where = lambda a: [a.query, a.key, a.value, a.output, *(a.biases or [])]  # noqa: E731
         yield eqx.tree_at(where, shell, list(map(jnp.asarray, weights + biases)))
 
 
 def _blocks(attention: Attention, first: Any, norms: list[Any], dense: list[Affine]) -> Iterator[Block]:
     """Candidates of a block around its attention, whose norm is ``first`` if there is one before it."""
-    for mlp in _perceptrons(dense) if dense else [None]:
+    for mlp in _perceptrons(dense, attention.output.shape[-1]) if dense else [None]:
         if first is None:
             yield Block(attention, mlp, (), "none", False)
             for pair in itertools.permutations(norms, 1 if mlp is None else 2):
@@ -320,23 +317,24 @@ def _blocks(attention: Attention, first: Any, norms: list[Any], dense: list[Affi
                 yield Block(attention, mlp, (first, second), "pre", parallel)
 
 
-def _perceptrons(layers: list[Affine]) -> Iterator[Perceptron | GatedPerceptron]:
+def _perceptrons(layers: list[Affine], outputs: int) -> Iterator[Perceptron | GatedPerceptron]:
     """Candidates of dense layers: in their order, and with one of two equal ones, or of two halves, as a gate."""
     dense = [_dense(layer.weight.T, layer.bias) for layer in layers]
-    width, key = dense[0].weight.shape[0], jax.random.key(0)
+    width = dense[0].weight.shape[0]
     gated = [pair for pair in itertools.permutations(dense, 2) if pair[0].weight.shape == pair[1].weight.shape]
     last = next((layer for layer in dense if layer.weight.shape[1] == width), dense[-1])
     if len(dense) == 2 and dense[0].weight.shape[1] == 2 * dense[1].weight.shape[0]:
         halves = [jax.tree.map(lambda leaf, i=i: jnp.split(leaf, 2, axis=-1)[i], dense[0]) for i in (0, 1)]
         gated, last = [(halves[0], halves[1]), (halves[1], halves[0])], dense[1]
-    chained = all(a.weight.shape[1] == b.weight.shape[0] for a, b in itertools.pairwise(dense))
+    inner = [layer.weight.shape[0] for layer in dense[1:]]
+    chained = [layer.weight.shape[1] for layer in dense] == [*inner, outputs]
     for name in ACTIVATIONS:
         if chained:
-            plain = Perceptron(width, (1,) * (len(dense) - 1), 1, nonlinearity=name, key=key)
+            plain = _shell(Perceptron, width, (1,) * (len(dense) - 1), 1, nonlinearity=name)
             yield eqx.tree_at(lambda m: m.layers, plain, tuple(dense))
-        for gate, inner in gated:
-            shell = GatedPerceptron(width, 1, width, nonlinearity=name, key=key)
-            yield eqx.tree_at(lambda m: (m.gate, m.layers), shell, (gate, (inner, last)))
+        for gate, hidden in gated:
+            shell = _shell(GatedPerceptron, width, 1, width, nonlinearity=name)
+            yield eqx.tree_at(lambda m: (m.gate, m.layers), shell, (gate, (hidden, last)))
 
 
 def _readouts(module: Any) -> list[Any]:
@@ -344,7 +342,11 @@ def _readouts(module: Any) -> list[Any]:
     layers = [_affine(part) for part in module.modules() if _is_linear(part)]
     if not layers:
         raise expected("readout", "a linear layer, or several", type(module).__name__)
-    return [_dense(layers[0].weight.T, layers[0].bias)] if len(layers) == 1 else list(_perceptrons(layers))
+    return (
+        [_dense(layers[0].weight.T, layers[0].bias)]
+        if len(layers) == 1
+        else list(_perceptrons(layers, len(layers[-1].weight)))
+    )
 
 
 def _norm(module: Any, width: int) -> LayerNorm | RMSNorm | None:
@@ -376,8 +378,7 @@ def _affine(module: Any) -> Affine:
 
 def _dense(weight: Any, bias: Any) -> Dense:
     arrays = jnp.asarray(weight, jnp.float32), None if bias is None else jnp.asarray(bias, jnp.float32)
-    shell = Dense(1, 1, key=jax.random.key(0))
-    return eqx.tree_at(lambda d: (d.weight, d.bias), shell, arrays, is_leaf=lambda leaf: leaf is None)
+    return eqx.tree_at(lambda d: (d.weight, d.bias), _shell(Dense, 1, 1), arrays)
 
 
 def _array(tensor: Any) -> np.ndarray:
@@ -392,7 +393,7 @@ def _heads(attention: Attention, inputs: Any, layout: Layout) -> Any:
     return jax.vmap(outputs)(inputs)
 
 
-def _stream(block: Block, x: np.ndarray, layout: Layout) -> Any:
+def _stream(block: Block, x: Array, layout: Layout) -> Any:
     return jax.vmap(lambda rows: block(rows, layout, Recorder(), "block", None))(x)
 
 

@@ -22,11 +22,9 @@ from jaxtyping import Array, Bool, Float
 
 from icllab.core.errors import expected, require_instance, require_known
 from icllab.core.protocols import AbstractModel, Edit, Trace
-from icllab.models.activations import WithActivations
 from icllab.models.interventions.edits import AbstractEdited, unedited
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.transformer import Transformer
-from icllab.models.pytorch import FromTorch
 
 Outputs: TypeAlias = Sequence[Array | np.ndarray] | Array | np.ndarray
 """Outputs of heads for each block, [token, head, dim], or [head, dim] for all tokens."""
@@ -183,14 +181,14 @@ def head_weights(
         if not pairs or any(len(pair) != 2 or not all(map(_is_integer, pair)) for pair in pairs):
             raise expected(name, "pairs (block, head), such as [(0, 1)]", heads)
         blocks, most = np.max(np.asarray(pairs, int), axis=0) + 1
-        counts = [max(most, 1)] * max(blocks, 1) if counts is None else counts
+        counts = [max(int(most), 1)] * max(int(blocks), 1) if counts is None else counts
         weights = jnp.zeros((len(counts), max(counts))).at[tuple(np.asarray(pairs, int).T)].set(1)
     for block, head in np.asarray(pairs, int).reshape(-1, 2) if counts is not None else ():
         _require_head(name, counts, block, head)
     return weights
 
 
-def _require_head(name: str, counts: Sequence[int], block: int, head: int) -> None:
+def _require_head(name: str, counts: Sequence[int], block: Integral, head: Integral) -> None:
     if not (0 <= block < len(counts) and 0 <= head < counts[block]):
         sizes = f"a block below {len(counts)} and a head below {counts[min(max(block, 0), len(counts) - 1)]}"
         raise expected(name, f"{sizes}, counted from 0", (int(block), int(head)))
@@ -203,7 +201,7 @@ def _is_integer(value: Any) -> bool:
 def _head_counts(model: Any) -> list[int] | None:
     """Number of heads of each block; None for a model that tells it in a trace alone."""
     model = unedited(model)
-    if isinstance(model, FromTorch | WithActivations):
+    if getattr(model, "heads_in_trace", False):
         return None
     require_instance("model", model, Transformer, "a Transformer, whose blocks have heads")
     return [block.attention.query.shape[1] for block in model.blocks]
