@@ -57,10 +57,9 @@ def copied(
         blocks = f"{blocks}.layers" if f"{blocks}.layers" in modules else blocks  # nn.TransformerEncoder
         blocks = [f"{blocks}.{child}" for child, _ in modules[blocks].named_children()]
     layers = [modules[name] for name in blocks]
-    outer = {
-        name: module for name, module in modules.items() if not name.startswith(tuple(f"{block}." for block in blocks))
-    }
-    prompts = _prompts(modules[embedding], outer.values(), task)
+    inside = tuple(f"{block}." for block in blocks)
+    outer = [module for name, module in modules.items() if not name.startswith(inside)]
+    prompts = _prompts(modules[embedding], outer, task)
     probe = _probed(predictor, layers, prompts)
     tokens = Tokens(modules[embedding].num_embeddings) if isinstance(prompts, TokenPrompt) else None
     table = None if tokens is None else _array(modules[embedding].weight)
@@ -86,9 +85,7 @@ def copied(
     error, best = _best(cases())
     if not error <= TOLERANCE:
         first, kind = best.blocks[0], type(best.embedding.arrangement).__name__
-        hint = (
-            f"assumed: {kind} tokens, places {best.embedding.positions}, norms {first.norm}, {first.attention.rotary}"
-        )
+        hint = f"assumed: {kind}, places {best.embedding.positions}, norms {first.norm}, {first.attention.rotary}"
         raise expected("module", f"the answers of its copy to {TOLERANCE:g} of their size", f"{error:.2g}", hint)
     return best
 
@@ -211,23 +208,29 @@ def _block(
     attending = _attention_names(name, modules, width, parts)
     x, out, heads = jnp.asarray(x[:TRIED]), out[:TRIED], heads[:TRIED]
 
-    def cases() -> Iterator[tuple[float, Any]]:
-        orders = _projections(modules, attending, heads.shape[2])
-        rotaries = [parts["rotary"]] if "rotary" in parts else [None, *ROTARIES]
-        for rotary, norm, projections in itertools.product(rotaries, [*norms, None], orders):
-            inputs = x if norm is None else jax.vmap(norm)(x)
-            for attention in _attentions(projections, heads.shape[2], rotary):
-                yield _error(_heads(attention, inputs, layout), heads), (norm, attention)
+    orders = _projections(modules, attending, heads.shape[2])
 
-    error, (first, attention) = _best(cases())
-    if not error <= SIMILAR:
+    def best_attention(norm: Any, rotary: Rotary | None) -> tuple[float, Any]:
+        inputs = x if norm is None else jax.vmap(norm)(x)
+        candidates = (part for order in orders for part in _attentions(order, heads.shape[2], rotary))
+        return _best((_error(_heads(part, inputs, layout), heads), (norm, part)) for part in candidates)
+
+    fitting: list[tuple[Any, Attention]] = []  # with several norms if the stream is normal already
+    errors = []
+    for rotary in [parts["rotary"]] if "rotary" in parts else [None, *ROTARIES]:
+        cases = [best_attention(norm, rotary) for norm in (None, *norms)]
+        errors += [error for error, _ in cases]
+        if fitting := [case for error, case in cases if error <= SIMILAR]:
+            break
+    if not fitting:
         requirement = "attention by linear layers and softmax, without rotary places or with usual ones"
         hint = 'parts={"q": "attn.to_q", ..., "rotary": Rotary(base=500.0)} names parts of a block'
-        raise expected(name, requirement, f"other outputs of heads, by {error:.2g}; {attending}", hint)
+        raise expected(name, requirement, f"other outputs of heads, by {min(errors):.2g}; {attending}", hint)
     owners = tuple(f"{part}." for part in attending)
     rest = [part for part in modules if part not in attending and not part.startswith(owners)]
     dense = parts.get("dense", [part for part in rest if _is_linear(modules[part])])
-    blocks = list(_blocks(attention, first, norms, [_affine(modules[part]) for part in dense]))
+    layers = [_affine(modules[part]) for part in dense]
+    blocks = [block for first, attention in fitting for block in _blocks(attention, first, norms, layers)]
     error, block = _best((_error(_stream(block, x, layout), out), block) for block in blocks)
     if not error <= SIMILAR:
         hint = f"tried were {len(blocks)} orders of {len(norms)} norms and of {dense}, with {', '.join(ACTIVATIONS)}"
