@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.models.activations import WithActivations
     from icllab.models.contexts.exact_family import FastWeights, GradientStep
     from icllab.models.contexts.frozen_entities import FrozenEntities
     from icllab.models.contexts.patches import best_patch, rank_one_patch
@@ -45,6 +46,7 @@ __all__ = [
     "LinearAttention",
     "Recurrent",
     "Transformer",
+    "WithActivations",
     "ablated",
     "edited",
     "from_torch",
