@@ -1,10 +1,13 @@
 """A network of JAX that was written by hand: heads by the names that its user gives, and coefficients as for others."""
 
+import warnings
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import assert_refused
 
 from icllab import diagnostics
 from icllab.core.errors import InputError, ResultWarning
@@ -77,9 +80,9 @@ def test_refusals_name_the_way():
         edited(WithActivations(NETWORK, lambda n, p, edit: {"a": edit("a", p.y)}), lambda _, value: 2 * value)(PROMPT)
     with pytest.raises(InputError, match="arrays by name"):
         WithActivations(NETWORK, lambda network, prompt: prompt.y).trace(PROMPT)
-    for arguments in [(Strange, named), (NETWORK, None), (NETWORK, named, "interleaved")]:
-        with pytest.raises(InputError, match="expected"):
-            WithActivations(*arguments)
+    assert_refused(lambda: WithActivations(Strange, named), "network: expected a function of a prompt")
+    assert_refused(lambda: WithActivations(NETWORK, None), "activations: expected a function of a network")
+    assert_refused(lambda: WithActivations(NETWORK, named, "interleaved"), "arrangement: expected one such as")
 
 
 def test_coefficient_and_spectrum_of_a_network_with_odd_leaves():
@@ -88,8 +91,9 @@ def test_coefficient_and_spectrum_of_a_network_with_odd_leaves():
         posterior = diagnostics.LocalPosterior.from_network(
             network, TASK, key=KEY, data=32, nbeta=10.0, localization=10.0
         )
-        sampler = diagnostics.SGLD(chains=2, steps=20, burn_in=5)
-        with pytest.warns(ResultWarning):
+        sampler = diagnostics.SGLD(chains=4, warm_up=20, draws=40, batch=16)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResultWarning)  # a short run
             estimate = diagnostics.coefficient_at_temperature(posterior, key=KEY, sampler=sampler, checks=())
         estimates[name] = float(estimate.estimate)
         solver = diagnostics.SpectrumSolver(probes=2, order=8)

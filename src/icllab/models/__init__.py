@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from icllab.models.networks.attention import Attention, Rotary
     from icllab.models.networks.classifier import Classifier
     from icllab.models.networks.controls import DeepSets, PromptPerceptron, Recurrent
-    from icllab.models.networks.embedding import Embedding, Interleaved, Joined, Tokens
+    from icllab.models.networks.embedding import Concatenated, Embedding, Interleaved, Joined, Tokens
     from icllab.models.networks.parameters import parameter_count, width_for
     from icllab.models.networks.transformer import BlockOptions, Transformer
     from icllab.models.pytorch import FromTorch
