@@ -4,6 +4,7 @@ The request comes as one JSON object on stdin, and answers go as JSON lines to s
 section before it begins, and how it ended. Measurements lie in the folder of cells.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from icllab.core.errors import EnvironmentFault, IclError, InputError
 from icllab.core.spelling import strict
@@ -102,8 +103,9 @@ def sections_in_child(
         with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdin is not None
             assert child.stdout is not None
-            child.stdin.write(json.dumps(dict(request) | {"sections": waiting}))
-            child.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # a child that has died says so below
+                child.stdin.write(json.dumps(dict(request) | {"sections": waiting}))
+                child.stdin.close()
             for line in _lines(child, child.stdout, deadline):
                 if "error" in line:
                     raise (InputError if line["exit_status"] == 2 else EnvironmentFault)(line["error"])
@@ -136,7 +138,7 @@ class _Deadline:
     seconds: float = STARTING
 
 
-def _lines(child: "subprocess.Popen[str]", stream: TextIO, deadline: _Deadline) -> Iterator[dict[str, Any]]:
+def _lines(child: "subprocess.Popen[str]", stream: Any, deadline: _Deadline) -> Iterator[dict[str, Any]]:
     """Lines of a child; it is killed if none comes in time."""
     while True:
         timer = threading.Timer(deadline.seconds, child.kill)

@@ -19,6 +19,7 @@ from icllab.models import (
     head_outputs,
     path_patched,
 )
+from icllab.models.interventions.heads import head_weights
 
 HEADS, SHARED, DIM, BLOCKS, WIDTH = 4, 2, 8, 3, 32
 PROMPT = TokenPrompt(jnp.asarray([3, 1, 4, 1, 5, 9, 2, 6]))
@@ -200,3 +201,16 @@ def test_other_heads_compile_nothing_again():
 def test_heads_and_paths_that_do_not_exist_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("names", ["block1.0", ["a1.h0"], [(1, 0)]])
+def test_a_head_has_three_names(names):
+    weights = np.zeros((BLOCKS, HEADS))
+    weights[1, 0] = 1
+    assert np.array_equal(head_weights(transformer(), names), weights)
+
+
+@pytest.mark.parametrize("names", ["layer1.0", ["a1h0"], ["block1"]])
+def test_a_head_of_another_name_is_refused(names):
+    with pytest.raises(InputError, match=r"expected a head such as 'block5\.1' or 'a5\.h1'"):
+        head_weights(transformer(), names)

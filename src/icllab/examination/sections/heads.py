@@ -16,13 +16,13 @@ from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import IclError
 from icllab.core.protocols import position_losses
-from icllab.diagnostics import head_scores
+from icllab.diagnostics import head_effects, head_scores
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.examination.measuring import Paired, losses
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models import ablated
-from icllab.models.interventions.heads import head_outputs, head_weights
+from icllab.models.interventions.heads import head_outputs, heads_in
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,23 +38,24 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     of_prompts, of_other = (jax.random.fold_in(key, i) for i in range(2))
     prompts = sample_prompts(subject.task, key=of_prompts, prompts=size.heads)
     plain = _loss(subject, network, prompts)
-    blocks, heads = head_weights(network, [(0, 0)]).shape
-    names = [f"block{block}.{head}" for block, head in np.ndindex(blocks, heads)]
-    chosen = list(np.ndindex(blocks, heads))[:MOST]
+    counts = head_counts(subject)
+    pairs = [(block, head) for block, count in enumerate(counts) for head in range(count)]
+    names = [f"block{block}.{head}" for block, head in pairs]
     costs = np.full((len(names), size.heads), np.nan)
-    for block, head in chosen:
-        mask = jnp.zeros((blocks, heads)).at[block, head].set(1.0)
-        costs[block * heads + head] = _loss(subject, ablated(network, heads=mask), prompts) - plain
+    for i in _most_effective(subject, of_prompts, len(names)):
+        mask = jnp.zeros((len(counts), max(counts))).at[pairs[i]].set(1.0)
+        costs[i] = _loss(subject, ablated(network, heads=mask), prompts) - plain
     mean, error = costs.mean(1), costs.std(1, ddof=1) / np.sqrt(size.heads)
     alone = _loss_without_context(subject, prompts, plain)
     gain = Paired.of(alone - plain)
     least = LEAST * gain.mean
     p_values = np.array([tail(m - least, e) for m, e in zip(mean, error, strict=True)])
     named = (p_values * len(names) <= 0.05) & (gain.mean > 3 * gain.error)
-    rest = jnp.asarray(~named, float).reshape(blocks, heads)
+    everything = jnp.zeros((len(counts), max(counts))).at[tuple(np.transpose(pairs))].set(1.0)
+    rest = everything.at[tuple(np.transpose(pairs))].set(jnp.asarray(~named, float))
     other = sample_prompts(subject.task, key=of_other, prompts=size.heads)
     change = _replaced(subject, rest, prompts, other) - plain
-    everything = _replaced(subject, jnp.ones((blocks, heads)), prompts, other) - plain
+    whole = _replaced(subject, everything, prompts, other) - plain
     variables = {
         "ablation_effect": ("attention_head", mean),
         "ablation_effect_error": ("attention_head", error),
@@ -64,10 +65,26 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
         "gain": gain.mean,
         "gain_error": gain.error,
     }
-    for name, samples in {"rest": change, "all_heads": everything, "loss": plain}.items():
+    for name, samples in {"rest": change, "all_heads": whole, "loss": plain}.items():
         variables |= {name: samples.mean(), f"{name}_error": samples.std(ddof=1) / np.sqrt(len(samples))}
     dataset = xr.Dataset(variables, {"attention_head": names}, {"kind": subject.kind, "warnings": []})
     return dataset.assign(_scores(subject, of_prompts))
+
+
+def head_counts(subject: Subject) -> list[int]:
+    """Number of heads of each block, from a trace that is not computed."""
+    network: Any = subject.network
+    key = jax.random.key(0)
+    trace = eqx.filter_eval_shape(lambda m, k: m.trace(subject.task.sample(key=k)).activations, network, key)
+    return heads_in(trace)
+
+
+def _most_effective(subject: Subject, key: PRNGKeyArray, count: int) -> list[int]:
+    """Numbers of the heads to ablate: all, or of many those with the largest effects to first order."""
+    if count <= MOST:
+        return list(range(count))
+    effects = head_effects(subject.network, subject.task, key=key, prompts=8)["first_order_effect"].values
+    return np.argsort(-np.abs(np.nan_to_num(effects)))[:MOST].tolist()
 
 
 def _loss(subject: Subject, network: Any, prompts: Any) -> np.ndarray:
@@ -153,7 +170,7 @@ def lacks(subject: Subject) -> str:
     if not hasattr(network, "trace"):
         return "the network shows no activations"
     try:
-        head_weights(network, [(0, 0)])
+        head_counts(subject)
     except IclError as error:
         return f"no heads are known ({' '.join(str(error).split())})"
     return ""

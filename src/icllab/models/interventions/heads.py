@@ -177,7 +177,9 @@ def head_weights(
             raise expected(name, "weights from 0 (kept) to 1 (replaced)", weights)
         pairs = np.argwhere(np.asarray(weights)) if stated else []
     else:
-        pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else () for pair in heads]
+        heads = [heads] if isinstance(heads, str) else heads
+        pairs = [_named_head(name, pair) if isinstance(pair, str) else pair for pair in heads]
+        pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else () for pair in pairs]
         if not pairs or any(len(pair) != 2 or not all(map(_is_integer, pair)) for pair in pairs):
             raise expected(name, "pairs (block, head), such as [(0, 1)]", heads)
         blocks, most = np.max(np.asarray(pairs, int), axis=0) + 1
@@ -186,6 +188,15 @@ def head_weights(
     for block, head in np.asarray(pairs, int).reshape(-1, 2) if counts is not None else ():
         _require_head(name, counts, block, head)
     return weights
+
+
+def _named_head(name: str, text: str) -> tuple[int, int]:
+    """Block and head of ``block5.1``, or of ``a5.h1`` as the MIB circuit track writes it."""
+    found = re.fullmatch(r"block(\d+)\.(\d+)|a(\d+)\.h(\d+)", text)
+    if found is None:
+        raise expected(name, "a head such as 'block5.1' or 'a5.h1'", text)
+    block, head = (int(number) for number in found.groups() if number is not None)
+    return block, head
 
 
 def _require_head(name: str, counts: Sequence[int], block: Integral, head: Integral) -> None:
