@@ -63,12 +63,14 @@ def card(examination: Results) -> Html:
         f"{str(header['weights'])[:12]}. The verdicts of the six sentences are wrong with a joint probability of at "
         "most 5 % (Holm)."
     )
+    files = "; ".join(f"{name} {str(digest)[:12]}" for name, digest in dict(header.get("files", {})).items())
     skipped = [section for section in examination.sections if section.finding is None]
     rows = [tag("li", tag("b", section.name), f": {section.status}: {section.reason}") for section in skipped]
     return joined(
         tag("ol", *(tag("li", sentence) for sentence in first_sentences(examination)), class_="first"),
         tag("p", tag("b", "Task. "), str(header["task"])),
         tag("p", origin, class_="origin"),
+        *([tag("p", f"Files that ran, by SHA-256: {files}.", class_="origin")] if files else []),
         *([tag("h2", "Not asked"), tag("ul", *rows)] if rows else []),
     )
 
