@@ -1,6 +1,7 @@
 """A text is a task with the names of its constructor, or one line says why not."""
 
 import dataclasses
+import re
 
 import equinox as eqx
 import hypothesis
@@ -265,6 +266,7 @@ def test_ids_before_the_logits_of_a_network(getkey):
         np.testing.assert_allclose(task.loss(sharp[-1:], prompt), 0, atol=1e-4)
     with pytest.raises(InputError, match="expected"):
         task.loss(jnp.zeros((4, 9)), prompt)
+    assert eqx.filter_jit(lambda task, key: task.loss(sharp, task.sample(key=key)))(task, getkey()).shape == (4,)
     # BOS is no target: 8 tokens and BOS = 8 need eight logits.
     assert tasks.TokenIds(tasks.RepeatedTokens(8, 7), first=8).class_count == 8
     task.require_prompts(task.sample_many(3, key=getkey()))
@@ -273,7 +275,8 @@ def test_ids_before_the_logits_of_a_network(getkey):
     for ids, first, message in (
         ([1, 2], None, "ids: expected a different id >= 0 for each of 3 tokens"),
         ([1, 1, 2], None, "ids: expected a different id"),
+        ([0.5, 1.0, 2.0], None, "ids: expected one integer for each token, got 'float32 of shape (3,)'"),
         ([1, 2, 3], -1, "first: expected an integer of at least 0"),
     ):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=re.escape(message)):
             tasks.TokenIds(inner, jnp.array(ids), first)

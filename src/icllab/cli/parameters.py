@@ -106,7 +106,7 @@ class Selection(Folders):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class NetworkOptions(Common):
-    """How the network of a name is opened, and its checkpoints."""
+    """Options that open a network by its name, and its checkpoints."""
 
     store: Annotated[
         Path | None, Parameter(help="Store of a run of icl.fit; the network is then file.py:build, which builds it.")

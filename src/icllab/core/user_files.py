@@ -43,7 +43,7 @@ class TextLoader(SourceFileLoader):
 
 
 class _Finder:
-    """Finder of the modules in users' folders, all of which :class:`TextLoader` loads."""
+    """Finder that gives the modules in users' folders to :class:`TextLoader`."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:

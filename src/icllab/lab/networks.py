@@ -41,9 +41,9 @@ def network(name: Any, *, store: str | Path | None = None, family: str | None = 
     Args:
         name: The name, or the network itself.
         store: Folder of a run of :func:`icllab.fit` with one member; ``name`` is then that of the function that builds
-            the predictor which was trained.
-        family: ``"gpt2"`` if ``name`` is the path of a state without a configuration, ``.safetensors`` or ``.npz``.
-        heads: Number of heads of such a state.
+            the predictor which was trained. None: ``name`` is the network itself.
+        family: ``"gpt2"`` if ``name`` is the path of a state, ``.safetensors`` or ``.npz``; None otherwise.
+        heads: Number of heads of such a state; None without one.
 
     Raises:
         InputError: There is no such network, or the code of the user raises; the line names the file and the line.
@@ -82,7 +82,8 @@ def checkpoints(pattern: str | Path, load: Any) -> dict[int, Any]:
         InputError: No file has the pattern, a name has no number, two files have one step, or ``load`` raises.
     """
     require_path("pattern", pattern)
-    place, function = named(load) if isinstance(load, str) else (Path(), load)
+    place = Path(getattr(getattr(load, "__code__", None), "co_filename", "load"))
+    place, function = named(load) if isinstance(load, str) else (place, load)
     if not callable(function):
         raise expected("load", "a function of a path, or its name file.py:load", function)
     files: dict[int, str] = {}

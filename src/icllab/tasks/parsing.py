@@ -165,7 +165,7 @@ def _missing(function: Any, given: Collection[str]) -> list[str]:
 
 
 def _made(title: str, makers: list[Any], given: dict[str, str]) -> Any:
-    """Call the constructor that takes the given fields, and set the other fields in what it returns."""
+    """Call the constructor that takes most of the given fields, and set the others in its task."""
     if "pool" in given and given["pool"].isdecimal() and "chains" in _arguments(makers[0]):
         given["chains"] = given.pop("pool")
 

@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from icllab.core.errors import expected, require_instance, require_integer, require_key
@@ -14,6 +13,13 @@ from icllab.core.prompt import TokenPrompt
 from icllab.core.vocabularies import are_ids, in_vocabulary
 from icllab.tasks.regression import answered, answered_mask
 from icllab.tasks.sequences import AbstractTokens
+
+
+def _as_tuple(ids: Any) -> tuple[int, ...] | None:
+    array = None if ids is None else np.asarray(ids)
+    if array is not None and (array.ndim != 1 or array.dtype.kind not in "iu"):
+        raise expected("ids", "one integer for each token", f"{array.dtype} of shape {array.shape}")
+    return None if array is None else tuple(array.tolist())
 
 
 class TokenIds(AbstractTokens):
@@ -24,12 +30,12 @@ class TokenIds(AbstractTokens):
 
     Attributes:
         task: Task of sequences of tokens.
-        ids: Id of each token of the task, all different; None: the tokens themselves.
+        ids: Id of each token of the task, all different; None: the tokens themselves (static).
         first: Id that comes before each sequence; None: nothing does (static).
     """
 
     task: Any
-    ids: Int[Array | np.ndarray, " token"] | None = None
+    ids: tuple[int, ...] | None = eqx.field(static=True, converter=_as_tuple, default=None)
     first: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
@@ -38,16 +44,14 @@ class TokenIds(AbstractTokens):
             raise expected("task", "a task whose prompts are all tokens", type(prompt).__name__)
         if self.first is not None:
             require_integer("first", self.first, least=0)
-        if self.ids is None or isinstance(self.ids, Tracer):
-            return
         size = self.task.class_count
-        if self.ids.shape != (size,) or len(np.unique(self.ids)) < size or np.min(self.ids) < 0:
-            raise expected("ids", f"a different id >= 0 for each of {size} tokens", np.asarray(self.ids).tolist())
+        if self.ids is not None and (len({*self.ids}) < size or len(self.ids) != size or min(self.ids) < 0):
+            raise expected("ids", f"a different id >= 0 for each of {size} tokens", self.ids)
 
     @property
     def class_count(self) -> int:
         """The least number of logits: the largest id that is a target, plus 1."""
-        return self.task.class_count if self.ids is None else int(np.max(self.ids)) + 1
+        return self.task.class_count if self.ids is None else max(self.ids) + 1
 
     @property
     def vocabulary(self) -> int:
@@ -63,7 +67,7 @@ class TokenIds(AbstractTokens):
         """One sequence."""
         require_key(key)
         prompt: Any = self.task.sample(key=key)
-        tokens = prompt.tokens if self.ids is None else jnp.asarray(self.ids, prompt.tokens.dtype)[prompt.tokens]
+        tokens = prompt.tokens if self.ids is None else jnp.array(self.ids, prompt.tokens.dtype)[prompt.tokens]
         if self.first is None:
             return TokenPrompt(tokens, prompt.mask)
         mask = None if prompt.mask is None else jnp.pad(prompt.mask, (1, 0), constant_values=True)
