@@ -35,11 +35,14 @@ def coefficient(nbeta):
         (lambda: diagnostics.free_energy_slope(EMPTY), "energies: expected a Dataset of free_energy, with nbeta"),
         (lambda: diagnostics.singular_fluctuation(np.ones(3)), "draws: expected draws of a sampler, got 'ndarray'"),
         (lambda: diagnostics.transitions(CURVE, edges=0.1), "edges: expected two numbers from 0 to 1, got 0.1"),
-        (lambda: diagnostics.transitions(CURVE, window=(0.1,)), "window: expected two numbers from 0 to 1, got (0.1,)"),
+        (
+            lambda: diagnostics.transitions(CURVE, window=(0.1,)),
+            "transitions: window= is gone: the plateau is averaged from half to 0.8",
+        ),
         (lambda: diagnostics.transitions(CURVE, level="half"), "level: expected a number between 0 and 1, got 'half'"),
         (
             lambda: diagnostics.transitions(CURVE, confidence=95),
-            "confidence: expected a number between 0 and 1, got 95",
+            "transitions: confidence= is gone: intervals cover 95 %",
         ),
         (lambda: diagnostics.transitions(CURVE.astype(str)), "curve: expected values that are real numbers, got"),
         (lambda: Quadrature(points="9"), "points: expected one more than a multiple of four, at least 9, got '9'"),

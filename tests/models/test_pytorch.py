@@ -13,7 +13,7 @@ from icllab import diagnostics
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt, TokenPrompt
 from icllab.models import FromTorch
-from icllab.tasks import ItemLabel, LinearRegression, RepeatedTokens, Standardised
+from icllab.tasks import LinearRegression, RepeatedTokens, Standardised
 
 KEY = jax.random.key(0)
 TASK = LinearRegression.convention("raventos", dim=3, length=5)
@@ -37,6 +37,9 @@ class Tensor(np.ndarray):
     def cpu(self):
         return self
 
+    def unsqueeze(self, axis):
+        return np.expand_dims(self, axis)
+
 
 class Module:
     """A module that counts its calls and keeps a mode."""
@@ -46,6 +49,9 @@ class Module:
 
     def parameters(self):
         return iter([np.zeros(1, self.dtype).view(Tensor)])
+
+    def modules(self):
+        return iter([self])
 
     def eval(self):
         return self.train(False)
@@ -167,7 +173,9 @@ def test_the_last_position_alone():
     assert np.isfinite(result.loss[0, -1])
     assert np.isnan(result.loss[0, :-1]).all()
     every = FromTorch(Module(), positions="last")
-    with pytest.raises(InputError, match=r"expected \(1,\), got \(6,\); it declares positions = 'last'"):
+    with pytest.raises(
+        InputError, match=r"module Module: expected answers .*, \(4, 1\), got \(4, 6\); answers=lambda a: a\[:, -1:\]"
+    ):
         diagnostics.per_length({"every": every}, TASK, key=KEY, prompts=8)
 
 
@@ -187,13 +195,10 @@ def test_what_it_cannot_take_is_said():
     assert_refused(lambda: FromTorch(Module(), 3), "features: expected a function of a prompt, or None, got 'int'")
     module = Module()
     module.forward = lambda x, y: [0.0]
-    with pytest.raises(InputError, match="module: expected a module that returns a tensor of answers, got 'list'"):
+    with pytest.raises(InputError, match="module Module: expected a tensor of answers, got 'list'"):
         FromTorch(module)(TASK.sample(key=KEY))
-    items = ItemLabel.init(classes=8, labels=4, pairs=2, dim=3, no_repeats=True, key=KEY)
-    with pytest.raises(
-        InputError, match=r"^features: expected a function for prompts of kind ItemLabelPrompt, got None"
-    ):
-        FromTorch(Module())(items.sample(key=KEY))
+    with pytest.raises(InputError, match=r"^features: expected a function for prompts of kind dict, got None"):
+        FromTorch(Module())({"x": jnp.ones((2, 3))})
 
 
 class Layer(Module):
@@ -227,11 +232,11 @@ def test_a_module_that_fails_says_which_tensor_had_which_shape():
     prompt = TASK.sample_many(4, key=KEY)
     with pytest.raises(InputError) as failure:
         FromTorch(Outer())(prompt)
-    expected = "module: expected an answer to a prompt of x (4, 6, 3), y (4, 6), got ValueError in Layer read "
+    expected = "module Outer: expected an answer to a prompt of x (4, 6, 3), y (4, 6), got ValueError in Layer read "
     expected += "(hidden (4, 6, 3), weight (2, 9)): matmul: "
     assert str(failure.value).startswith(expected)
-    assert "\n" not in str(failure.value)
-    with pytest.raises(InputError, match=r"^module: expected an answer to .* ValueError in Layer read \(hidden"):
+    assert str(failure.value).count("\n") == 4
+    with pytest.raises(InputError, match=r"^module Outer: expected an answer to .* ValueError in Layer read \(hidden"):
         diagnostics.per_length({"mine": FromTorch(Outer())}, TASK, key=KEY, prompts=4)
     module = Module()
     module.forward = lambda x: x
@@ -242,19 +247,22 @@ def test_a_module_that_fails_says_which_tensor_had_which_shape():
         FromTorch(module, lambda prompt: vars(prompt)["z"])(prompt)
 
 
-def test_a_raw_module_is_one_line_that_names_what_to_try():
-    """Also within another predictor; one that answers prompts is left alone."""
+def test_a_bare_module_is_called_as_from_torch_calls_it():
+    """One that answers prompts is called with these; within another predictor it is refused."""
     kind = type("Module", (Module,), {"__module__": "torch.nn.modules.module"})
     raw = type("Net", (kind,), {})()
     hint = "; models.FromTorch(module) gives a torch.nn.Module the tensors of a prompt"
-    for name, predictor in {"mine": raw, "scaled": Standardised(raw)}.items():
-        with pytest.raises(InputError) as failure:
-            diagnostics.per_length({name: predictor}, TASK, key=KEY, prompts=4)
-        assert str(failure.value).startswith(
-            f"predictor {name!r}: expected an array of answers to a prompt of the task"
-        )
-        assert str(failure.value).endswith(hint)
-        assert "\n" not in str(failure.value)
+    scaled = diagnostics.per_length(Standardised(FromTorch(raw)), TASK, key=KEY, prompts=4)
+    np.testing.assert_allclose(
+        diagnostics.per_length({"raw": raw, "jax": mean_so_far}, TASK, key=KEY, prompts=4).loss.diff("predictor"),
+        0,
+        atol=1e-5,
+    )
+    assert np.isfinite(scaled.loss).all()
+    with pytest.raises(InputError, match=r"^predictor 'scaled': expected an array of answers to a prompt") as failure:
+        diagnostics.per_length({"scaled": Standardised(raw)}, TASK, key=KEY, prompts=4)
+    assert str(failure.value).endswith(hint)
+    assert "\n" not in str(failure.value)
     with pytest.raises(InputError) as failure:
         diagnostics.per_length({"mine": Module()}, TASK, key=KEY, prompts=4)
     assert hint not in str(failure.value)
@@ -331,5 +339,5 @@ def test_a_transformer_of_pytorch(bidirectional):
         return
     with pytest.raises(InputError, match="looks at its own target or at later entries"):
         diagnostics.require_causal(predictor, TASK, key=KEY)
-    with pytest.raises(InputError, match=r"expected \(1,\), got \(6,\)"):
+    with pytest.raises(InputError, match=r"expected answers .*, \(4, 1\), got \(4, 6\)"):
         diagnostics.require_causal(FromTorch(network, positions="last"), TASK, key=KEY)

@@ -16,12 +16,16 @@ from icllab.core.spelling import printable
 
 
 class IclError(Exception):
-    """An error with a one-line message for a person and an exit status for a script."""
+    """An error with a one-line message for a person and an exit status for a script.
+
+    ``lines`` are lines of code beneath the message, which show what to write instead.
+    """
 
     exit_status = 4
+    lines: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return "\n".join(map(printable, (super().__str__(), *self.lines)))
 
 
 class InputError(IclError, ValueError):

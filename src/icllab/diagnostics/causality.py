@@ -28,7 +28,7 @@ from icllab.core.errors import InputError, expected
 from icllab.core.prompt import Prompt
 from icllab.core.protocols import AbstractTask, Predictor, answer_single, declared
 
-_LISTED, _LARGEST = 5, 16  # positions in a message, and positions of the test
+_LISTED, _LARGEST = 5, 20  # positions in a message, and positions of the test
 _UNITS, _COARSEST = 64, 2.0**-6  # size of a nudge in units in the last place, and its largest relative size
 _NUDGES, _FEWEST = 8, 8  # number of nudges, and units in the last place that need none
 _REMAINDER = 1e-3  # of a change, in float64, if it is no rounding
@@ -53,9 +53,10 @@ class Examination(NamedTuple):
 
 
 def forbidden_positions(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray) -> list[int]:
-    """Positions at which exchanging the target and all later entries changes a prediction up to that position.
+    """Positions at which a prediction changes if the target there, or later entries, are exchanged.
 
-    The test covers all positions of a short prompt, and sixteen of a longer one, including the first and the last.
+    The test exchanges after every position of a prompt of at most 20, and after 20 positions of a longer one, including
+    the first and the last.
     """
     return examine(predictor, task, key=key).positions
 
@@ -95,7 +96,8 @@ def examine(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArray, name
     if suspects.any():
         exchange = _Exchange(predictor, prompt, replacement, tuple(positions))
         suspects &= exchange.dependence(answers, resolution, is_past)
-    return Examination(True, [i for i, is_suspect in zip(positions, suspects.any(1), strict=True) if is_suspect])
+    answered = np.flatnonzero(suspects.any(0)).tolist()
+    return Examination(True, answered if answers_all else [last] * bool(answered))
 
 
 class _Exchange(NamedTuple):

@@ -4,14 +4,15 @@ Predictors of this library declare their properties, and its tests hold them to 
 holds a function of the user's is validated as the user's own predictors are.
 """
 
-# A predictor may answer with a tensor; at least one variant is called, so that ``failure`` is bound.
-# pyright: reportPossiblyUnboundVariable=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+# A predictor may answer with a tensor.
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 import dataclasses
 import functools
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.errors import JAXTypeError
@@ -20,7 +21,7 @@ from jaxtyping import Array, PRNGKeyArray
 from icllab.core.errors import IclError, InputError, ResultWarning, expected, require_key
 from icllab.core.protocols import AbstractPredictor, AbstractTask, Predictor, answer_single, declared, require_task
 from icllab.diagnostics.causality import Examination, examine
-from icllab.models.pytorch import FromTorch, is_torch_module
+from icllab.models.pytorch import FromTorch, from_module, is_torch_module
 from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run, Trajectory
 
@@ -118,9 +119,10 @@ def require_causal(predictor: Predictor, task: AbstractTask, *, key: PRNGKeyArra
     if not callable(predictor) or isinstance(predictor, type):
         came = predictor.__name__ if isinstance(predictor, type) else type(predictor).__name__
         raise expected("predictor", "one function of a prompt", came)
-    _, examination = _examine(name_of(predictor), predictor, task, key)
+    variant, examination = _examine(name_of(predictor), predictor, task, key)
     if complaint := examination.complaint:
-        raise InputError(f"predictor: expected a causal predictor, got {name_of(predictor)}, which {complaint}")
+        subject = f"predictor: expected a causal predictor, got {name_of(predictor)}, which {complaint}"
+        raise InputError(f"{subject}{_way_out(variant, examination)}")
 
 
 class Unstacked(AbstractPredictor):
@@ -149,18 +151,22 @@ def _validate(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray, 
         return predictor
     variant, examination = _examine(name, predictor, task, key)
     if complaint := examination.complaint:
-        warned.append(f"predictor {name!r} {complaint}: its numbers say nothing")
+        warned.append(f"predictor {name!r} {complaint}: its numbers say nothing{_way_out(variant, examination)}")
     return Unstacked(variant) if declared(variant, "batched") and declared(variant, "traceable") else variant
 
 
 def _examine(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray) -> tuple[Any, Examination]:
     """Return the predictor in a form that can be called, and its examination."""
-    variants = [predictor] if declared(predictor, "traceable") else []
-    for variant in (*variants, predictor if isinstance(predictor, OnHost) else OnHost(predictor)):
+    bare, failures = is_torch_module(predictor), []
+    variants = [predictor] if not bare and declared(predictor, "traceable") else []
+    if bare:  # of which few take a prompt
+        variants = [from_module(predictor, eqx.filter_eval_shape(lambda k: task.sample(key=k), key))]
+    for variant in (*variants, predictor if isinstance(predictor, OnHost | FromTorch) else OnHost(predictor)):
         try:
             return variant, examine(variant, task, key=key, name=f"predictor {name!r}")
         except Exception as error:
-            failure = error
+            failures.append(error)
+    failure = failures[0 if bare else -1]
     if isinstance(failure, IclError):
         raise failure
     message = (str(failure).splitlines() or [""])[0]
@@ -170,6 +176,12 @@ def _examine(name: str, predictor: Any, task: AbstractTask, key: PRNGKeyArray) -
     came = f"{type(failure).__name__}: {message}{hint}"
     wish = "an array of answers to a prompt of the task"
     raise InputError(f"predictor {name!r}: expected {wish}, got {came}") from failure
+
+
+def _way_out(predictor: Any, examination: Examination) -> str:
+    """A hint for a PyTorch module that is random."""
+    is_random = isinstance(predictor, FromTorch) and not examination.repeats
+    return "; dropout with training=self.training is off in evaluation mode" if is_random else ""
 
 
 def _member(predictors: Run | Ensemble | Trajectory) -> Any:
@@ -214,5 +226,6 @@ def _home(predictor: Any) -> str:
 
 
 def name_of(predictor: Any) -> str:
-    """Name of a predictor in messages: its own, or that of its class."""
+    """Name of a predictor in messages: its own, or that of its class, or of the class of a PyTorch module."""
+    predictor = predictor.module if isinstance(predictor, FromTorch) else predictor
     return getattr(predictor, "__name__", None) or type(predictor).__name__

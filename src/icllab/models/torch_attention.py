@@ -90,7 +90,8 @@ def _activations(predictor: Any, prompts: Any, replaced: dict[str, np.ndarray]) 
         return {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}
     watch = _watch_class()(count, replaced, dict(predictor.heads))
     with watch.named_heads(predictor.module), watch:
-        answer = predictor(prompts) if predictor.batched else predictor(jax.tree.map(lambda leaf: leaf[0], prompts))
+        single = prompts if predictor.batched else jax.tree.map(lambda leaf: leaf[0], prompts)
+        answer = predictor.on_host(single)
     prediction = np.asarray(answer if predictor.batched else answer[None])
     values = {name: tensor.detach().cpu() for name, tensor in watch.activations.items()}
     values = {

@@ -1,13 +1,18 @@
 """Times and widths of curves that are known, and runs that never leave their plateau."""
 
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
 from icllab.core.axes import AXES, QUANTITIES, derived
 from icllab.core.errors import InputError
-from icllab.diagnostics import kaplan_meier, transitions
-from icllab.diagnostics.curves.transition_times import _Curve
+from icllab.diagnostics import kaplan_meier, per_length, transitions
+from icllab.diagnostics.curves.transition_times import _Curve, checkpoint_losses
+from icllab.tasks import LinearRegression
 
 STEPS = np.arange(0, 3001, 50)
 
@@ -190,7 +195,6 @@ def test_names_are_in_the_table_of_axes():
         ),
         (curves([np.full(len(STEPS), np.nan)]), {}, "curve: expected at least one recorded value"),
         (curves([STEPS]), {"level": 0.95}, "edges: expected two numbers from 0 to 1 around the level 0.95"),
-        (curves([STEPS]), {"window": (0.5, 0.2)}, "window: expected two shares"),
         (curves([STEPS]), {"scale": "sqrt"}, "unknown scale 'sqrt'"),
         (curves([STEPS]), {"plateau": 1.0, "end": 1.0}, "end: expected another level than the plateau, 1"),
     ],
@@ -198,6 +202,44 @@ def test_names_are_in_the_table_of_axes():
 def test_what_is_no_curve_is_refused(subject, fields, message):
     with pytest.raises(InputError, match=message):
         transitions(subject, **fields)
+
+
+TASK = LinearRegression.convention("raventos", dim=2, length=3)
+
+
+class Scaled(NamedTuple):
+    """The mean label so far, the more of it the longer it was trained."""
+
+    factor: float
+
+    def __call__(self, prompt):
+        return self.factor * jnp.pad(jnp.cumsum(prompt.y), (1, 0))[:-1]
+
+
+def test_checkpoints_are_measured_on_the_same_prompts():
+    networks = {step: Scaled(100.0 if step <= 500 else 0.0) for step in range(1000, 0, -100)}
+    result = transitions(networks, TASK, key=jax.random.key(0))
+    assert result["transition_time"].item() == 550
+    pairs = transitions(list(networks.items()), TASK, key=jax.random.key(0))
+    xr.testing.assert_identical(pairs, result)
+    losses = checkpoint_losses(networks, TASK, key=jax.random.key(0))
+    assert losses.step.values.tolist() == list(range(100, 1001, 100))
+    assert losses[0, 0] == losses[-1, 0]  # before the first label, on the same prompts
+    np.testing.assert_array_equal(losses[0], per_length(networks[100], TASK, key=jax.random.key(0)).loss)
+
+
+def test_checkpoints_that_cannot_be_measured_are_refused():
+    key, network = jax.random.key(0), Scaled(1.0)
+    for checkpoints, message in (
+        ({"step_1.pt": network}, "checkpoints: expected integers, the steps"),
+        ({1: network, 2: network}, "checkpoints: expected a network for each step, got 'one network at several steps'"),
+        (3, "checkpoints: expected a mapping of steps to networks, got 'int'"),
+        ({}, "checkpoints: expected integers, the steps"),
+    ):
+        with pytest.raises(InputError, match=message):
+            transitions(checkpoints, TASK, key=key)
+    with pytest.raises(InputError, match=r"need a task and a key: transitions\(checkpoints, task, key=key\)"):
+        transitions({1: network})
 
 
 RECORDED = np.unique(np.round(np.geomspace(1, 4000, 120)))

@@ -416,7 +416,10 @@ def test_what_is_no_number_explains_nothing(task, getkey):
         r"the difference from 'endless' is no finite number on \d+ of 60 prompts", str(result.warning.values)
     )
     assert "difference from 'it'" not in str(result.warning.values)
-    with pytest.raises(InputError, match=r"predictor_or_run: expected finite answers, got '\d+ of 60 prompts without'"):
+    with pytest.raises(
+        InputError,
+        match=r"predictor_or_run: expected finite answers, got '\d+ of 60 prompts without, at positions \[24\]'",
+    ):
         identify(Endless(), {"it": LeastSquares()}, task, key=getkey(), **FEW)
 
 

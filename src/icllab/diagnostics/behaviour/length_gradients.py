@@ -16,6 +16,7 @@ from icllab.core.result_warnings import warns
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.behaviour.lengths import counts_of
 from icllab.diagnostics.predictor_axes import PredictorAxes
+from icllab.models.torch_derivatives import with_autograd
 from icllab.training.ensembles import Ensemble
 from icllab.training.streams import losses_at
 
@@ -90,6 +91,7 @@ def _products(
     member: Any, task: AbstractTask, prompt_groups: Any, weights: Float[np.ndarray, " position"]
 ) -> Float[np.ndarray, "answered group group"]:
     """Inner products of each length's gradient on one group with the total gradient on another."""
+    member = with_autograd(member)
     params, static = eqx.partition(member, eqx.is_inexact_array)
     if not (declared(member, "differentiable") and jax.tree.leaves(params)):
         raise expected("predictors", "differentiable ones with floating-point arrays", type(member).__name__)

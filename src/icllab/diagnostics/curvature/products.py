@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from icllab.diagnostics.sampling.posteriors import Vector
+from icllab.diagnostics.sampling.posteriors import Vector, hessian_product
 from icllab.diagnostics.sampling.sampled_losses import VectorLoss, sample_count, vector_loss
 
 
@@ -60,7 +60,11 @@ class Hessian(Curvature):
 
     def __call__(self, v: Vector) -> Vector:
         """The product."""
-        return self.averaged(lambda *data: jax.jvp(jax.grad(lambda w: self.total(w, *data)), (self.centre,), (v,))[1])
+
+        def product(*data: Any) -> Vector:
+            return hessian_product(self.loss, jax.grad(lambda w: self.total(w, *data)), self.centre, v)
+
+        return self.averaged(product)
 
 
 class EmpiricalFisher(Curvature):

@@ -19,6 +19,7 @@ means over records around T/5 and around T: the first record beyond the level is
 :func:`change_points <icllab.diagnostics.curves.breakpoints.change_points>` compares breaks with smooth curves.
 """
 
+from numbers import Integral
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -36,21 +37,27 @@ EARLY, AROUND = 0.2, 0.25  # start of the chord over the transition time; half-w
 ABRUPT = 0.1  # smallest concavity of an abrupt curve; an exponential with 10 to 90 % in a factor of ten has .04
 CLEAR = 2.0  # smallest concavity of an abrupt curve in standard errors
 NOISE = 5.0  # smallest change that counts as a transition, in standard deviations of the noise between steps
+WINDOW, CONFIDENCE = (0.5, 0.8), 0.95  # shares of the time between which a plateau is averaged; of all intervals
 SCALES = ("linear", "log")
 
 
-@moved(variable="the curve itself: dataset[variable]", along="curve.rename({along: 'step'})")
+@moved(
+    variable="the curve itself: dataset[variable]",
+    along="curve.rename({along: 'step'})",
+    window="gone: the plateau is averaged from half to 0.8 of the transition time",
+    confidence="gone: intervals cover 95 %; kaplan_meier(result.observed_time, result.crossed, confidence=) has others",
+)
 @warns("transition time", "transition_time", "")
 def transitions(
     run_or_curve: Any,
+    task: Any = None,
     *,
+    key: Any = None,
     plateau: float | None = None,
     end: float | None = None,
     level: float = 0.5,
     edges: tuple[float, float] = (0.1, 0.9),
-    window: tuple[float, float] = (0.5, 0.8),
     scale: str = "linear",
-    confidence: float = 0.95,
 ) -> xr.Dataset:
     r"""Time, width and plateau of the transition of every member, and the survival function of all members.
 
@@ -62,24 +69,25 @@ def transitions(
     Args:
         run_or_curve: Curves over ``step`` and at most one other axis: members, seeds. NaN means not recorded; a curve
             ends with its last recorded value. Of a :class:`Run <icllab.training.runs.Run>`, its ``held_out_loss`` if it
-            is recorded, else its ``training_loss``, averaged over positions.
+            is recorded, else its ``training_loss``, averaged over positions. Of checkpoints, a mapping step -> network
+            or pairs of these, the loss on the same 1024 prompts of ``task``, averaged over positions.
+        task: Task of the checkpoints, which owns the loss; None for curves.
+        key: Key of their prompts.
         plateau: p, in the unit of the curve, or None.
         end: e, or None.
         level: Level of u at the transition time, between the edges.
         edges: Levels of u between which the width is measured.
-        window: Shares of the transition time between which the plateau is averaged. For a curve that does not cross,
-            the average runs from the first share of its length to its end.
         scale: Interpolation of v, ``"linear"`` in the step or in its logarithm, ``"log"``.
-        confidence: Coverage of all intervals. That of the plateau is Student's, over members; for the survival function
-            see :func:`kaplan_meier <icllab.diagnostics.curves.survival.kaplan_meier>`.
 
     Returns:
         Over members: ``crossed``, whether the curve reaches the level; ``transition_time``, ``transition_width``,
         ``relative_width`` (width over time), NaN if censored; ``observed_time``, the time or the last step;
-        ``time_resolution``, the distance of the recorded steps around T; ``plateau_level`` and ``end_level``, the mean
-        of the last tenth of the records; ``concavity``, its ``concavity_error`` from noise that is independent between
-        records, and ``abrupt``, whether it exceeds 0.1 and two errors. ``plateau_mean`` with ``plateau_interval``, and
-        the survival function with its median and restricted mean. Attributes: ``plateau`` and ``end``, the levels, and
+        ``time_resolution``, the distance of the recorded steps around T; ``plateau_level``, the mean from T/2 to 0.8 T,
+        or from half of a curve that does not cross to its end; ``end_level``, the mean of the last tenth of the
+        records; ``concavity``, its ``concavity_error`` from noise that is independent between records, and ``abrupt``,
+        whether it exceeds 0.1 and two errors. ``plateau_mean`` with ``plateau_interval``, Student's over members, and
+        the survival function of :func:`kaplan_meier <icllab.diagnostics.curves.survival.kaplan_meier>` with its median
+        and restricted mean; intervals cover 95 %. Attributes: ``plateau`` and ``end``, the levels, and
         ``warnings``, the number of curves that cross without being abrupt.
 
     Raises:
@@ -87,17 +95,17 @@ def transitions(
 
     Derived: docs/transitions.md, Time and width.
     """
-    _require(level, edges, window, scale, confidence)
-    values, axis = member_curves(run_or_curve)
+    _require(level, edges, scale)
+    values, axis = member_curves(run_or_curve if task is None else checkpoint_losses(run_or_curve, task, key=key))
     curves = [
         _Curve.from_records(values[axis].values[i], values["step"].values, row) for i, row in enumerate(values.values)
     ]
     ends = np.array([curve.end for curve in curves])
-    levels = _estimate_levels(curves, ends, (plateau, end), level, window)
+    levels = _estimate_levels(curves, ends, (plateau, end), level)
     crossings = [curve.crossing(levels, level, edges, scale) for curve in curves]
     times = np.array([crossing.time for crossing in crossings])
     has_time = ~np.isnan(times)
-    plateaus = np.array([curve.plateau(time, window) for curve, time in zip(curves, times, strict=True)])
+    plateaus = np.array([curve.plateau(time) for curve, time in zip(curves, times, strict=True)])
     widths = np.array([crossing.width for crossing in crossings])
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = widths / times
@@ -120,34 +128,52 @@ def transitions(
         "abrupt": abrupt,
     }
     dataset = xr.Dataset(
-        {name: (axis, values) for name, values in variables.items()} | _plateau_mean(plateaus, confidence),
+        {name: (axis, values) for name, values in variables.items()} | _plateau_mean(plateaus),
         coords={axis: values[axis], "bound": ["low", "high"]},
-        attrs={"plateau": levels[0], "end": levels[1], "level": level, "scale": scale, "confidence": confidence}
+        attrs={"plateau": levels[0], "end": levels[1], "level": level, "scale": scale, "confidence": CONFIDENCE}
         | {"warnings": _warnings(has_time, abrupt)},
     )
     # A curve that starts beyond the level has crossed at its first step; a survival time must be positive.
-    survival = kaplan_meier(np.maximum(end_times, np.finfo(float).tiny), has_time, confidence=confidence)
+    survival = kaplan_meier(np.maximum(end_times, np.finfo(float).tiny), has_time, confidence=CONFIDENCE)
     return dataset.merge(survival, combine_attrs="drop_conflicts")
 
 
-def _require(level: Any, edges: Any, window: Any, scale: Any, confidence: Any) -> None:
+def checkpoint_losses(checkpoints: Any, task: Any, *, key: Any) -> xr.DataArray:
+    """Losses [step, position] of networks by step, on the same prompts.
+
+    Raises:
+        InputError: Steps are not integers, or two of them have the same network.
+    """
+    from icllab.diagnostics.behaviour.lengths import per_length  # which loads JAX
+
+    try:
+        networks = dict(checkpoints)
+    except (TypeError, ValueError):
+        raise expected("checkpoints", "a mapping of steps to networks", type(checkpoints).__name__) from None
+    if not networks or not all(isinstance(step, Integral) and not isinstance(step, bool) for step in networks):
+        raise expected("checkpoints", "integers, the steps, with a network each", list(networks)[:4])
+    steps = sorted(networks)
+    if len({id(getattr(network, "module", network)) for network in networks.values()}) < len(steps):
+        hint = "a PyTorch module that loads several states is the same module: copy it, or make one for each"
+        raise expected("checkpoints", "a network for each step", "one network at several steps", hint)
+    losses = per_length({f"step {step}": networks[step] for step in steps}, task, key=key)["loss"]
+    return losses.rename(predictor="step").assign_coords(step=[int(step) for step in steps])
+
+
+def _require(level: Any, edges: Any, scale: Any) -> None:
     require_known("scale", scale, SCALES)
     PROPER_FRACTION.require("level", level)
-    PROPER_FRACTION.require("confidence", confidence)
-    for name, ends in (("edges", edges), ("window", window)):
-        if FRACTION.read(name, ends).shape != (2,):
-            raise expected(name, "two numbers from 0 to 1", ends)
+    if FRACTION.read("edges", edges).shape != (2,):
+        raise expected("edges", "two numbers from 0 to 1", edges)
     if not 0 <= edges[0] < level < edges[1] <= 1:
         raise expected("edges", f"two numbers from 0 to 1 around the level {level:g}", list(edges))
-    if not 0 <= window[0] < window[1] <= 1:
-        raise expected("window", "two shares from 0 to 1, in order", list(window))
 
 
-def _plateau_mean(plateaus: np.ndarray, confidence: float) -> dict[str, Any]:
+def _plateau_mean(plateaus: np.ndarray) -> dict[str, Any]:
     """Mean of the plateaus over members, and its interval by Student's distribution."""
     mean, error = mean_and_error(plateaus)
     freedom = max(int(np.isfinite(plateaus).sum()) - 1, 1)
-    reach = float(student.ppf(0.5 + confidence / 2, freedom) * error)
+    reach = float(student.ppf(0.5 + CONFIDENCE / 2, freedom) * error)
     return {"plateau_mean": float(mean), "plateau_interval": ("bound", [float(mean) - reach, float(mean) + reach])}
 
 
@@ -237,9 +263,12 @@ class _Curve(NamedTuple):
         ends = (0.5 + value) ** 2 / max(near_start.sum(), 1) + (0.5 - value) ** 2 / near_time.sum() * around
         return value, float(np.sqrt((weights[1:-1] ** 2).sum() + ends) * self.noise / abs(first - last))
 
-    def plateau(self, time: float, window: tuple[float, float]) -> float:
-        """Mean over the window, by trapezoids; NaN if the records do not reach back to it."""
-        low, high = (window[0] * self.t[-1], self.t[-1]) if np.isnan(time) else (window[0] * time, window[1] * time)
+    def plateau(self, time: float) -> float:
+        """Mean from half to 0.8 of the time, by trapezoids; NaN if the records do not reach back to it.
+
+        For a curve that does not cross, from half of its length to its end.
+        """
+        low, high = (WINDOW[0] * self.t[-1], self.t[-1]) if np.isnan(time) else (WINDOW[0] * time, WINDOW[1] * time)
         if low < self.t[0] or high <= low:
             return float(self.v[0]) if high <= low else np.nan
         inside = (self.t > low) & (self.t < high)
@@ -248,7 +277,7 @@ class _Curve(NamedTuple):
 
 
 def _estimate_levels(
-    curves: list[_Curve], ends: np.ndarray, known_levels: tuple[Any, Any], level: float, window: tuple[float, float]
+    curves: list[_Curve], ends: np.ndarray, known_levels: tuple[Any, Any], level: float
 ) -> tuple[float, float]:
     """Plateau and end for all curves; the end is NaN if no curve moves beyond its noise."""
     plateau, end = known_levels
@@ -261,7 +290,7 @@ def _estimate_levels(
     if abs(furthest - base) <= NOISE * float(np.median([curve.noise for curve in curves])):
         return base, np.nan
     times = [curve.crossing((base, furthest), level, (0.0, 1.0), "linear").time for curve in curves]
-    plateaus = [c.plateau(time, window) for c, time in zip(curves, times, strict=True) if not np.isnan(time)]
+    plateaus = [c.plateau(time) for c, time in zip(curves, times, strict=True) if not np.isnan(time)]
     ends_of_crossings = ends[~np.isnan(times)]
     finite_plateaus = [level for level in plateaus if not np.isnan(level)]
     if plateau is None:
@@ -281,7 +310,8 @@ def member_curves(curves: Any) -> tuple[xr.DataArray, str]:
             raise expected("curve", "one variable", names, "dataset['name'] is that variable")
         curves = curves[names[0]]
     if not isinstance(curves, xr.DataArray):
-        raise expected("curve", "a run, a Dataset or a DataArray", type(curves).__name__)
+        hint = "checkpoints need a task and a key: transitions(checkpoints, task, key=key)"
+        raise expected("curve", "a run, a Dataset or a DataArray", type(curves).__name__, hint)
     if curves.dtype.kind not in "biuf":
         raise expected("curve", "values that are real numbers", str(curves.dtype))
     if "step" not in curves.dims:

@@ -83,7 +83,9 @@ class Measurements:
         """Rows of networks that answer with numbers; ``fixed`` has the responses of candidates without a fit."""
         fit_data, test_data = self.fits.responses(members), self.test.responses(members)
         if failures := int(np.sum(~np.isfinite(test_data.values).all(axis=-1))):
-            came = f"{failures} of {test_data.values[..., 0].size} prompts without"
+            bad = ~np.isfinite(test_data.values).reshape(-1, test_data.values.shape[-1]).all(axis=0)
+            places = [self.test.positions[i] for i in np.flatnonzero(bad)]
+            came = f"{failures} of {test_data.values[..., 0].size} prompts without, at positions {places}"
             raise expected("predictor_or_run", "finite answers", came)
         arrays = _stacked(
             [
@@ -91,8 +93,9 @@ class Measurements:
                 for i in range(members.size)
             ]
         )
+        missing = f"input gradients are not compared: {test_data.reason}" if test_data.reason else ""
         pairs = zip(arrays["warning"].tolist(), units.mismatches(members, block=BLOCK), strict=True)
-        return arrays | {"warning": np.array(["; ".join(filter(None, pair)) for pair in pairs])}
+        return arrays | {"warning": np.array(["; ".join(filter(None, (*pair, missing))) for pair in pairs])}
 
     def _row(
         self,

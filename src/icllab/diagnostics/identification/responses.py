@@ -19,9 +19,12 @@ from icllab.core.errors import expected
 from icllab.core.prompt import RegressionPrompt, TokenPrompt, scored_positions
 from icllab.core.protocols import AbstractTask, Predictor, declared
 from icllab.diagnostics.behaviour.answers import Question, answers_to
-from icllab.training.ensembles import Ensemble
+from icllab.diagnostics.validate_predictor import OnHost
+from icllab.models.torch_derivatives import with_autograd
+from icllab.training.ensembles import Ensemble, alone
 from icllab.training.streams import Positions, chosen_positions
 
+HOST = "JAX cannot differentiate the predictor"
 # Smallest fraction of a mean square that is not rounding, in either precision.
 _NOTHING = 1e-10
 
@@ -31,10 +34,11 @@ class Responses(NamedTuple):
 
     values: Float[np.ndarray, "*member prompt position"]
     gradients: Float[np.ndarray, "*member prompt position dim"] | None
+    reason: str = ""  # for which there are no derivatives
 
     def member(self, index: int) -> "Responses":
         """Responses of one member of an ensemble."""
-        return Responses(self.values[index], None if self.gradients is None else self.gradients[index])
+        return Responses(self.values[index], None if self.gradients is None else self.gradients[index], self.reason)
 
 
 class ResponseQuestion(Question):
@@ -118,15 +122,37 @@ def responses(
     Traceable and differentiable predictors have derivatives.
     """
     network = predictor.stacked if isinstance(predictor, Ensemble) else predictor
-    gradients = bool(declared(network, "traceable") and declared(network, "differentiable"))
+    function, reason = _differentiable(network, ResponseQuestion(positions, True), task, prompts)
+    if function is not network:
+        network, predictor = function, alone(function) if isinstance(predictor, Ensemble) else function
+    gradients = not reason
     # A subclass that overrides the answer is differentiated.
     linear = gradients and isinstance(network, LinearPredictor) and type(network).__call__ is LinearPredictor.__call__
     question = LinearResponseQuestion(positions) if linear else ResponseQuestion(positions, gradients)
     numbers = answers_to(question, predictor, task, prompts, block=block)
     if not gradients:
-        return Responses(numbers, None)
+        return Responses(numbers, None, reason)
     first = len(positions)
     return Responses(numbers[..., :first], numbers[..., first:].reshape(*numbers.shape[:-1], first, -1))
+
+
+def _differentiable(
+    network: Any, question: ResponseQuestion, task: AbstractTask, prompts: RegressionPrompt
+) -> tuple[Any, str]:
+    """The network as a function that JAX differentiates, or the network and the reason why there is none."""
+    inner = network.function if isinstance(network, OnHost) else network
+    try:
+        function = with_autograd(inner)
+        if function is inner:
+            return network, "" if declared(network, "traceable") and declared(network, "differentiable") else HOST
+        first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], prompts) for i in range(2))
+        values, gradients = question.evaluate(function, first)
+        others, _ = question.evaluate(function, RegressionPrompt(second.x, first.y, first.mask))
+        if np.any(np.asarray(gradients)) or np.array_equal(values, others):
+            return function, ""
+        return network, "autograd finds no dependence on the inputs, as beneath torch.no_grad()"
+    except Exception as error:
+        return network, (str(error).splitlines() or [""])[0]
 
 
 class Baselines(NamedTuple):

@@ -7,6 +7,8 @@ from typing import Any
 import equinox as eqx
 from jax.extend import core
 
+from icllab.models import torch_derivatives
+
 RATE = 2e9  # operations in a nominal second
 OVERHEAD = 2e-3  # seconds of a gradient below which a step is mostly overhead, which chains side by side share
 
@@ -30,6 +32,9 @@ def _of(jaxpr: Any) -> float:
 
 
 def _of_equation(equation: Any) -> float:
+    if equation.primitive.name == "torch":
+        avals = [variable.aval for variable in equation.invars]
+        return torch_derivatives.operations(equation.params["program"], avals)
     inner = [_of(jaxpr) for value in equation.params.values() for jaxpr in _jaxprs(value)]
     if inner:
         if equation.primitive.name == "cond":

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab.diagnostics.sampling.priors import Prior, Vector
+from icllab.models.torch_derivatives import TorchFunction
 
 Starts = Float[Array, "chain parameter"]
 
@@ -33,6 +34,17 @@ def summed(loss: Callable[[Any], Any], w: Vector) -> tuple[Float[Array, ""], Vec
 
     (value, terms), gradient = jax.value_and_grad(total, has_aux=True)(w)
     return value, gradient, terms
+
+
+def hessian_product(loss: Any, gradient: Callable[[Vector], Vector], w: Vector, v: Vector) -> Vector:
+    """The product of a vector with the Jacobian of a gradient, which is symmetric.
+
+    Forward over reverse, unless the ``loss`` is of a PyTorch module, whose tangents are pullbacks of pullbacks.
+    """
+    leaves = jax.tree.leaves(loss, is_leaf=lambda value: isinstance(value, TorchFunction))
+    if any(isinstance(leaf, TorchFunction) for leaf in leaves):
+        return jax.vjp(gradient, w)[1](v)[0]
+    return jax.jvp(gradient, (w,), (v,))[1]
 
 
 class Posterior(eqx.Module):
@@ -93,7 +105,7 @@ def steepest(
     place = posterior.at if where is None else where
 
     def times(v: Vector) -> Vector:
-        return jax.jvp(lambda w: posterior.loss_and_slope(w)[1], (place,), (v,))[1]
+        return hessian_product(posterior.loss, lambda w: posterior.loss_and_slope(w)[1], place, v)
 
     def step(_: Any, state: tuple[Vector, Array]) -> tuple[Vector, Array]:
         v, _norm = state

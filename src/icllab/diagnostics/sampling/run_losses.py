@@ -12,6 +12,8 @@ from icllab.core.errors import expected, kind_of, require_integer, require_key
 from icllab.core.protocols import Predictor, declared, require_randomness, require_task
 from icllab.diagnostics.behaviour.answers import prompts_at_once
 from icllab.diagnostics.sampling.sampled_losses import BLOCK
+from icllab.models.pytorch import from_module
+from icllab.models.torch_derivatives import with_autograd
 from icllab.training.ensembles import Ensemble
 from icllab.training.runs import Run
 from icllab.training.streams import (
@@ -114,14 +116,15 @@ def network_loss(
     if not callable(model) or isinstance(model, type):
         hint = "ensemble.member(i) is one of several" if isinstance(model, Ensemble) else ""
         raise expected("loss", "one network before its task, or a function of parameters", kind_of(model), hint)
+    prompts = prompts_for(task, data, key=key)
+    prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
+    model = with_autograd(from_module(model, prompt), prompts)
     for name in ("traceable", "differentiable"):
         if not declared(cast(Predictor, model), name):
             raise expected("loss", f"a network that is {name}", kind_of(model))
     params, static = eqx.partition(model, eqx.is_inexact_array)
     if not jax.tree.leaves(params):
         raise expected("loss", "a network with floating-point arrays before its task", kind_of(model))
-    prompts = prompts_for(task, data, key=key)
-    prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), prompts)
     indices = chosen_positions("every", prompt.positions, require_prediction(model, task, prompt))
     targets = _mean_targets(task, prompts, indices)
     block = prompts_at_once(cast(Predictor, model), prompt, 4 * BLOCK) // 4
