@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 from icllab.diagnostics import SGLD, LocalPosterior, coefficient_at_temperature
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
+from icllab.models.torch_derivatives import with_autograd
 
 
 def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
@@ -26,7 +27,8 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
 
 def parameters(network: Any) -> int:
     """Number of floating-point weights."""
-    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
+    arrays = eqx.filter(with_autograd(network), eqx.is_inexact_array)
+    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(arrays))
 
 
 def judge(dataset: xr.Dataset) -> Finding:
@@ -58,7 +60,7 @@ def lacks(subject: Subject) -> str:
     """Weights that move, and a loss that can be differentiated."""
     if parameters(subject.network) == 0:
         return "the network shows no weights to JAX"
-    network = subject.network
+    network = with_autograd(subject.network)
     if not (getattr(network, "traceable", True) and getattr(network, "differentiable", True)):
         return "the network cannot be differentiated"
     return ""

@@ -18,6 +18,7 @@ from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.examination.measuring import Paired, baselines, losses, shuffled
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
+from icllab.models.torch_derivatives import with_autograd
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +82,7 @@ def _table(rows: dict[str, np.ndarray]) -> xr.Dataset:
 
 def untrained(network: Any, *, key: PRNGKeyArray) -> Any:
     """The network with the entries of every array of weights in random order; None for a network without arrays."""
-    arrays, static = eqx.partition(network, eqx.is_inexact_array)
+    arrays, static = eqx.partition(with_autograd(network), eqx.is_inexact_array)
     leaves, tree = jax.tree.flatten(arrays)
     if not any(leaf.size > 1 for leaf in leaves):
         return None
