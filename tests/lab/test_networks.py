@@ -32,6 +32,9 @@ def load(path="weights"):
 def build():
     return zero
 
+import functools
+part = functools.partial(algorithms.Ridge, 2.0)
+
 def nested():
     return build
 
@@ -80,12 +83,13 @@ def test_the_parameters_of_a_function_tell_a_predictor_from_a_builder(file):
     assert icl.network("mine.py:zero").__name__ == icl.network("mine.py:build").__name__ == "zero"
     np.testing.assert_array_equal(icl.network("mine.py:zero")(prompt), 0)
     assert float(icl.network("mine.py:load").ridge) == 0.5
+    assert float(icl.network("mine.py:part").ridge) == 2.0
     assert icl.network("mine:load")(prompt).shape == (5,)
     for name, message in {
         "number": "mine.py:number: expected a predictor or a torch.nn.Module, or a function without arguments that",
         "nested": "mine.py:nested(): expected a predictor or a torch.nn.Module, got 'another function without argum",
         "nothing": "mine.py:nothing(): expected a predictor or a torch.nn.Module, got 'NoneType'",
-        "fails": "line 25: expected the network of mine.py:fails, got OSError: no weights",
+        "fails": "line 28: expected the network of mine.py:fails, got OSError: no weights",
         "of_path": "expected a predictor, whose one argument is a prompt, or a function without required arguments",
         "of_text": "got 'a function of (where: str)'",
         "two": "got 'a function of (x, y)'",
@@ -242,8 +246,16 @@ def test_a_network_of_another_dimension_is_told_by_it(getkey):
     def on_host(prompt):
         return np.asarray(prompt.x) @ np.ones(5, np.float32)
 
-    on_host.traceable = False
-    for network in (OfFive(jnp.ones(5)), on_host, models.LinearAttention.lu(dim=5, std=0.1, key=getkey())):
+    def declared_on_host(prompt):
+        return on_host(prompt)
+
+    declared_on_host.traceable = False
+    for network in (
+        OfFive(jnp.ones(5)),
+        on_host,
+        declared_on_host,
+        models.LinearAttention.lu(dim=5, std=0.1, key=getkey()),
+    ):
         require_answers(network, five)
         with pytest.raises(InputError, match=r"dim of the task: expected 5, the input dimension of the network, got 8"):
             require_answers(network, eight)

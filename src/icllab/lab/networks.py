@@ -4,6 +4,7 @@ The parameters of a function tell what it is. A function with one required argum
 prompt. A function without required arguments, as ``load()`` or ``load(path="weights.pt")``, builds the network.
 """
 
+import contextlib
 import glob
 import inspect
 import os
@@ -15,6 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.errors import JAXTypeError
 
 from icllab.core.errors import IclError, InputError, expected, kind_of, require_path
 from icllab.core.prompt import RegressionPrompt
@@ -138,7 +140,11 @@ def _refusal(network: Any, task: Any, prompt: Any) -> Exception | None:
         return position_losses(task, jnp.asarray(answer_single(network, prompt)), prompt)
 
     try:
-        eqx.filter_eval_shape(losses, prompt) if declared(network, "traceable") else losses(prompt)
+        if declared(network, "traceable"):
+            with contextlib.suppress(JAXTypeError):  # a function on the host
+                eqx.filter_eval_shape(losses, prompt)
+                return None
+        losses(prompt)
     except Exception as error:
         return error
     return None
@@ -160,7 +166,7 @@ def _predictor(name: str, path: Path, value: Any, *, build: bool = True) -> Any:
 
 
 def _built(name: str, path: Path, function: Any) -> Any:
-    if not inspect.isroutine(function) or _is_predictor(name, function):
+    if isinstance(function, type) or not callable(function) or _is_predictor(name, function):
         raise expected(name, "a function without required arguments that builds the predictor", kind_of(function))
     try:
         return function()

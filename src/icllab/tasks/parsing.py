@@ -67,9 +67,8 @@ def parse(text: Any) -> Any:
         return text
     try:
         head, *words = shlex.split(text) or [""]
-        pairs = [word.partition("=")[::2] for word in words if "=" in word]
-        paths = [("paths" if head == "text" else "path", word) for word in words if "=" not in word]
-        given = dict([*paths, *pairs])
+        paths = {"paths" if head == "text" else "path": word for word in words if "=" not in word}
+        given = paths | {word.partition("=")[0]: word.partition("=")[2] for word in words if "=" in word}
         if len(given) < len(words) or (paths and head not in ("table", "text")):
             raise expected("task", "NAME and field=value ..., each field once", text)
         tokens = {name: _value(name, given.pop(name)) for name in ("first", "ids") if name in given}
@@ -143,7 +142,7 @@ def _arguments(function: Any) -> Arguments:
     """The arguments of a constructor; numbers that are leaves are annotated as float."""
     inner = getattr(function, "func", function)
     written = dict(getattr(inspect.unwrap(getattr(inner, "__func__", inner)), "__annotations__", {}))
-    for field in dataclasses.fields(function) if dataclasses.is_dataclass(function) else ():
+    for field in dataclasses.fields(inner) if dataclasses.is_dataclass(inner) else ():
         written[field.name] = field.type if field.metadata.get("static") or _parts(field.type) else float
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.replace(annotation=written.get(p.name)) for p in parameters}
@@ -233,8 +232,8 @@ def _set(task: Any, path: list[str], value: Any) -> Any:
 
 def _vectors(task: Any, path: str) -> dict[str, Any]:
     """Class means and label vectors of a file, of the sizes of the task."""
-    names = {"means": "means", "label_vectors": "label_vectors", "labels": "label_vectors"}
-    stored = {names.get(name, name): jnp.asarray(array, float) for name, array in _file("vectors", path).items()}
+    arrays = {name: jnp.asarray(array, float) for name, array in _file("vectors", path).items()}
+    stored = {"label_vectors" if name == "labels" else name: array for name, array in arrays.items()}
     shapes = {name: getattr(task, name).shape for name in ("means", "label_vectors")}
     if {name: array.shape for name, array in stored.items()} != shapes:
         raise expected("vectors", f"arrays {shapes}", {name: array.shape for name, array in stored.items()})
