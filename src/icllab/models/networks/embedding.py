@@ -154,6 +154,7 @@ class Joined(AbstractExamples):
         causal: Whether an example sees only itself and earlier examples, or all of them. Answering every
             position needs the former: what an example becomes may not depend on examples after the query.
         query_is_key: Whether a query token sees itself. It is never seen by an example.
+        separate: Whether queries have coordinates of their own, and a constant 1: two embeddings instead of one.
 
     Source: [Lu24], [vonOswald23], [Ahn23], [Nguyen25].
     """
@@ -162,8 +163,10 @@ class Joined(AbstractExamples):
     causal: bool = eqx.field(static=True)
     query_is_key: bool = eqx.field(static=True)
     labels: int | None = eqx.field(static=True, default=None)
+    separate: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
+        require_flag("separate", self.separate)
         if self.answers not in ("every", "last"):
             raise unknown("answers", self.answers, ("every", "last"))
         require_flag("causal", self.causal)
@@ -179,8 +182,16 @@ class Joined(AbstractExamples):
     def tokens(self, prompt: Any) -> Float[Array, "token feature"]:
         """The examples, then the queries; the target of the last position is not among them."""
         x, y = self.examples(prompt)
-        queries = jnp.pad(x if self.answers == "every" else x[-1:], ((0, 0), (0, y.shape[1])))
-        return jnp.concatenate([jnp.concatenate([x[:-1], y[:-1]], axis=1), queries])
+        examples, queries = jnp.concatenate([x[:-1], y[:-1]], axis=1), x if self.answers == "every" else x[-1:]
+        if not self.separate:
+            return jnp.concatenate([examples, jnp.pad(queries, ((0, 0), (0, y.shape[1])))])
+        queries = jnp.pad(queries, ((0, 0), (examples.shape[1], 0)))
+        queries = jnp.concatenate([queries, jnp.ones((len(queries), 1), x.dtype)], axis=1)
+        return jnp.concatenate([jnp.pad(examples, ((0, 0), (0, x.shape[1] + 1))), queries])
+
+    def features(self, dim: int) -> int:
+        """Number of coordinates of an example, and of a query if it has its own."""
+        return super().features(dim) + (dim + 1 if self.separate else 0)
 
     def layout(self, positions: int) -> Layout:
         """The examples, then the queries, at which the answers are read."""
@@ -196,6 +207,50 @@ class Joined(AbstractExamples):
 
     def token_count(self, length: int) -> int:
         """One position for each example, and one for the last query."""
+        return length + 1
+
+
+class Concatenated(AbstractExamples):
+    """One token for each position, which holds an input and a label.
+
+    Attributes:
+        shifted: Whether the label is that of the example before, :math:`(x_i, y_{i-1})`, and every position is
+            answered; else tokens are :math:`(x_i, y_i)`, without the last label, and the last position is answered.
+        causal: Whether a token sees itself and earlier tokens, or all; True if ``shifted``.
+
+    Source: [Lu24].
+    """
+
+    shifted: bool = eqx.field(static=True, default=True)
+    causal: bool = eqx.field(static=True, default=True)
+    labels: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        require_flag("shifted", self.shifted)
+        require_flag("causal", self.causal)
+        if self.shifted and not self.causal:
+            raise expected("causal", "True if labels are shifted", False, "or shifted=False")
+
+    @property
+    def positions(self) -> Literal["every", "last"]:
+        """Every position if ``shifted``, else the last."""
+        return "every" if self.shifted else "last"
+
+    def tokens(self, prompt: Any) -> Float[Array, "token feature"]:
+        """Inputs beside labels."""
+        x, y = self.examples(prompt)
+        before = ((1, 0), (0, 0)) if self.shifted else ((0, 1), (0, 0))
+        return jnp.concatenate([x, jnp.pad(y[:-1], before)], axis=1)
+
+    def layout(self, positions: int) -> Layout:
+        """One token for every position."""
+        token = np.arange(positions)
+        visible = token[:, None] >= token if self.causal else np.ones((positions,) * 2, bool)
+        examples = token if self.shifted else np.minimum(visible.sum(axis=1), positions - 1)
+        return _layout(visible, examples, token, slice(0 if self.shifted else positions - 1, None))
+
+    def token_count(self, length: int) -> int:
+        """One position for each example, and one for the query."""
         return length + 1
 
 
