@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
+    from icllab.models.activations import WithActivations
     from icllab.models.contexts.exact_family import FastWeights, GradientStep
     from icllab.models.contexts.frozen_entities import FrozenEntities
     from icllab.models.contexts.patches import best_patch, rank_one_patch
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from icllab.models.networks.attention import Attention, Rotary
     from icllab.models.networks.classifier import Classifier
     from icllab.models.networks.controls import DeepSets, PromptPerceptron, Recurrent
-    from icllab.models.networks.embedding import Embedding, Interleaved, Joined, Tokens
+    from icllab.models.networks.embedding import Concatenated, Embedding, Interleaved, Joined, Tokens
     from icllab.models.networks.parameters import parameter_count, width_for
     from icllab.models.networks.transformer import BlockOptions, Transformer
     from icllab.models.pytorch import FromTorch

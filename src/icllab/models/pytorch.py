@@ -1,7 +1,7 @@
 """A PyTorch module as a predictor. PyTorch is imported when the predictor is called."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import equinox as eqx
@@ -10,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from icllab.core.errors import IclError, InputError, expected, kind_of, require_flag
+from icllab.core.errors import IclError, InputError, expected, kind_of, require_flag, require_instance, require_integer
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
-from icllab.core.protocols import AbstractPredictor
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.networks.embedding import AbstractArrangement
+from icllab.models.torch_attention import torch_trace
 
 _SEQUENCES = {RegressionPrompt: "y", TokenPrompt: "tokens", ItemLabelPrompt: "labels"}  # one number for each position
 
 
-class FromTorch(AbstractPredictor):
+class FromTorch(AbstractModel):
     """A PyTorch module that answers stacked prompts, in evaluation mode and without gradients.
 
     It runs on the module's device, on floating-point tensors of the type of its parameters and on integers of 64 bits.
@@ -30,6 +32,10 @@ class FromTorch(AbstractPredictor):
             tuple of tensors. None: ``(prompt.x, prompt.y)`` for regression prompts, and all tokens but the last for
             tokens. The module must not look at the target of a position when it answers it.
         positions: ``"every"``; or ``"last"``, if the module answers the last position only.
+        heads: Modules by name whose input is the outputs of so many heads side by side, such as
+            ``{"blocks.0.attn.out_proj": 4}``; only for attention that a trace does not see by itself.
+        arrangement: :class:`~icllab.models.networks.embedding.Interleaved` or ``Joined``, which say the tokens of
+            scores of heads, if there are more tokens than positions.
         batched: Whether tensors have a leading axis of prompts, as PyTorch's layers expect. If so, a single prompt is
             answered as a stack of one.
 
@@ -40,10 +46,15 @@ class FromTorch(AbstractPredictor):
 
     traceable = False
     differentiable = False
+    heads_in_trace = True  # how many heads there are is known when it runs
     module: Any = eqx.field(static=True)
     features: Callable[[Any], Any] | None = eqx.field(static=True, default=None)
     positions: Literal["every", "last"] = eqx.field(static=True, default="every", kw_only=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     batched: bool = eqx.field(static=True, default=True, kw_only=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    heads: Mapping[str, int] | tuple[tuple[str, int], ...] = eqx.field(
+        static=True, default=(), kw_only=True, converter=lambda value: tuple(dict(value).items())
+    )
+    arrangement: AbstractArrangement | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         methods = (getattr(self.module, name, None) for name in ("__call__", "eval", "parameters"))
@@ -54,6 +65,10 @@ class FromTorch(AbstractPredictor):
         if self.positions not in ("every", "last"):
             raise expected("positions", "'every' or 'last'", self.positions)
         require_flag("batched", self.batched)
+        for name, count in self.heads:
+            require_integer(f"heads[{name!r}]", count)
+        if self.arrangement is not None:
+            require_instance("arrangement", self.arrangement, AbstractArrangement, "one such as Interleaved(), or None")
 
     def __call__(self, prompt: Any) -> Float[Array, "..."]:
         """The module's answers to stacked prompts or to one prompt."""
@@ -85,6 +100,10 @@ class FromTorch(AbstractPredictor):
             raise expected("module", "a module that returns a tensor of answers", kind_of(answer))
         answer = answer.detach().cpu()
         return jnp.asarray(np.asarray(answer.float() if answer.dtype == torch.bfloat16 else answer))
+
+    def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
+        """Patterns and outputs of heads by name, and the answer; see :func:`torch_trace`."""
+        return torch_trace(self, prompt, edit)
 
     def _arguments(self, prompt: Any) -> tuple[Any, ...]:
         """Arguments of the module, for a prompt of tensors."""

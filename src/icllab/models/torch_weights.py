@@ -24,25 +24,58 @@ from icllab.models.pretrained.configurations import FAMILIES, Family, family_and
 from icllab.models.pretrained.families import gpt2_backbone
 from icllab.models.pretrained.files import BUFFERS
 from icllab.models.pytorch import FromTorch
+from icllab.models.torch_blocks import copied
 
 
-def from_torch(module: Any) -> Transformer:
+def from_torch(
+    module: Any,
+    *,
+    embedding: str | None = None,
+    blocks: str | Sequence[str] | None = None,
+    readout: str | None = None,
+    causal: bool = True,
+    parts: Mapping[str, Any] | None = None,
+    task: Any = None,
+) -> Transformer:
     """The transformer with the weights of a PyTorch module, which computes the same function.
 
-    Known are ``GPT2LMHeadModel``, ``GPTNeoXForCausalLM`` (Pythia), ``GPTNeoForCausalLM``, ``LlamaForCausalLM`` and
-    ``Qwen2ForCausalLM`` of transformers, ``HookedTransformer`` and ``TransformerBridge`` of TransformerLens, and the
-    ``TransformerModel`` of Garg et al., which answers regression prompts. The others answer token prompts. Any other
-    module is a predictor as ``FromTorch``.
+    Without names of parts, known are ``GPT2LMHeadModel``, ``GPTNeoXForCausalLM`` (Pythia), ``GPTNeoForCausalLM``,
+    ``LlamaForCausalLM`` and ``Qwen2ForCausalLM`` of transformers, ``HookedTransformer`` and ``TransformerBridge`` of
+    TransformerLens, and the ``TransformerModel`` of Garg et al., which answers regression prompts. The others answer
+    token prompts. Any other module is a predictor as ``FromTorch``.
 
     An attribute of the configuration that is not known is taken to be off if it is None, False or empty; with any other
     value it is refused. Attributes that begin with an underscore are the library's own.
 
     A ``TransformerBridge`` is read through its ``original_model``, and the copy must give its logits on eight tokens.
 
+    With names of parts the module may be of any class whose blocks add softmax attention and dense layers to a stream.
+    It runs on ten prompts, and each part of the copy is the candidate that reproduces what the module computes: tokens
+    (interleaved, joined, or an input beside a label), learned places or none, norms before or after a sum, or none,
+    fused or separate projections, nonlinearity, a gate, rotary places of usual bases.
+
+    Args:
+        module: The module; or, for parts by name, a :class:`~icllab.models.pytorch.FromTorch` that answers prompts.
+        embedding: Name of the layer that reads the tokens, such as ``"wte"``; a table (``nn.Embedding``) of token ids.
+        blocks: Name of the list of blocks or of an ``nn.TransformerEncoder``, such as ``"h"``; or names of the blocks.
+        readout: Name of the layer that answers, such as ``"head"``.
+        causal: Whether a token sees itself and earlier tokens alone; else it sees all, and the last position is
+            answered.
+        parts: Names of layers within a block, if their own do not tell them: ``"q"``, ``"k"``, ``"v"`` or ``"qkv"``,
+            ``"out"``, and ``"dense"``, a list; and a ``"rotary"`` :class:`~icllab.models.networks.attention.Rotary`.
+        task: Task whose prompts the module answers; None for token ids.
+
     Raises:
-        InputError: The module is of another kind, or has an option or a tensor that is not understood; the first is
-            named. Or a bridge computes with other weights than its ``original_model`` has.
+        InputError: The answers of the copy differ from those of the module by more than 1e-5 of their largest, or a
+            part is not reproduced; the error names it, and what was assumed. The module is of another kind, or has an
+            option or a tensor that is not understood; the first is named. Or a bridge computes with other weights than
+            its ``original_model`` has.
     """
+    if embedding is not None and blocks is not None and readout is not None:
+        predictor = module if isinstance(module, FromTorch) else FromTorch(module)
+        return copied(predictor, (embedding, blocks, readout), causal, parts or {}, task)
+    if any(name is not None for name in (embedding, blocks, readout)):
+        raise expected("embedding, blocks, readout", "names of three parts", (embedding, blocks, readout))
     if type(module).__name__ != "TransformerBridge":
         return _converted(module)
     if getattr(module, "_weights_processed", False):
@@ -58,7 +91,7 @@ def _converted(module: Any, bridge: Any = None) -> Transformer:
     """The transformer of a module. A module within a bridge has some tensors under several names."""
     kind = type(module).__name__
     if kind not in _SOURCES:
-        hint = "models.FromTorch(module, ...) takes any module as a predictor"
+        hint = "from_torch(module, embedding=, blocks=, readout=) copies others by names of parts; FromTorch takes any"
         raise expected("module", "a " + ", ".join([*_SOURCES, "TransformerBridge"]), kind_of(module), hint)
     source = _SOURCES[kind]
     owner = module if bridge is None or source.config != "cfg" else bridge

@@ -59,6 +59,8 @@ class AbstractEdited(AbstractModel):
             InputError: The intervention returns every activation as it came: there is none of the name it waits for.
                 Or it selects entries that do not exist, or returns no array, or one of another shape.
         """
+        if getattr(prompt, "stack_axes", 0) > 0:
+            return jax.vmap(lambda single: self.trace(single, edit))(prompt)
         own_edit, changes = self.edit_of(prompt), []
 
         def both(name: str, value: Array) -> Array:
@@ -113,6 +115,13 @@ def edited_by(model: AbstractModel, edit: Callable[[Any], Edit]) -> EditedBy:
     """``model`` under ``edit(prompt)(name, value) -> value``, an intervention that depends on the prompt."""
     _require(model, edit, "a function of a prompt, which returns an edit")
     return EditedBy(model, edit)
+
+
+def unedited(model: Any) -> Any:
+    """The model within all interventions."""
+    while isinstance(model, AbstractEdited):
+        model = model.model
+    return model
 
 
 def _replaced(edit: Edit, name: str, value: Array) -> Array:

@@ -9,7 +9,8 @@ The weights of all heads are one array [block, head]: under ``jit`` other heads 
 of a loss by the weights at 0 is the effect of every head to first order.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, TypeAlias
 
@@ -20,8 +21,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from icllab.core.errors import expected, require_instance, require_known
-from icllab.core.protocols import AbstractModel, Edit
-from icllab.models.interventions.edits import AbstractEdited
+from icllab.core.protocols import AbstractModel, Edit, Trace
+from icllab.models.interventions.edits import AbstractEdited, unedited
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.transformer import Transformer
 
@@ -46,12 +47,23 @@ class HeadsReplaced(AbstractEdited):
         def edit(name: str, value: Array) -> Array:
             if name not in blocks:
                 return value
-            change = _change(value, self.weights[blocks[name]], _of_block(self.outputs, blocks[name]))
+            weights: Array = self.weights[blocks[name], : value.shape[1]]
+            weights = jnp.pad(weights, (0, value.shape[1] - len(weights)))
+            change = _change(value, weights, _of_block(self.outputs, blocks[name]))
             if tokens is not None:
                 change = jnp.where(jnp.broadcast_to(tokens[:, None, None], change.shape), change, 0)
             return value + change
 
         return edit
+
+    def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
+        """The trace under this ablation; raise unless its heads exist, which some models tell only now."""
+        result = super().trace(prompt, edit)
+        counts = heads_in(result.activations)
+        pairs = [] if isinstance(self.weights, Tracer) else np.argwhere(np.asarray(self.weights)).tolist()
+        for block, head in pairs:
+            _require_head("heads", counts, block, head)
+        return result
 
 
 class PathPatched(AbstractEdited):
@@ -135,15 +147,30 @@ def path_patched(
 def head_outputs(model: AbstractModel, prompt: Any) -> list[Float[Array, "token head dim"]]:
     """Outputs of all heads on one prompt, for each block, before :math:`W_O`."""
     activations = model.trace(prompt).activations
-    return [activations[f"block{i}.attention.heads"] for i in range(len(_head_counts(model)))]
+    return [activations[f"block{i}.attention.heads"] for i in range(len(heads_in(activations)))]
 
 
-def head_weights(model: AbstractModel, heads: Any, name: str = "heads") -> Float[Array, "block head"]:
-    """Weights [block, head] from pairs (block, head) or from given weights; raise if a head does not exist."""
-    counts = _head_counts(model)
-    shape = len(counts), max(counts)
+def heads_in(activations: Mapping[str, Any]) -> list[int]:
+    """Number of heads of each block, from the activations of a trace; raise unless it has outputs of heads."""
+    counts = [v.shape[1] for name, v in activations.items() if re.fullmatch(r"block\d+\.attention\.heads", name)]
+    if not counts:
+        hint = "FromTorch(module, heads=...) names modules that read them; models.from_torch copies a network"
+        raise expected("model", "one whose trace has block0.attention.heads", list(activations), hint)
+    return counts
+
+
+def head_weights(
+    model: AbstractModel, heads: Any, name: str = "heads", counts: Sequence[int] | None = None
+) -> Float[Array, "block head"]:
+    """Weights [block, head] from pairs (block, head) or from given weights; raise if a head does not exist.
+
+    ``counts`` are the numbers of heads of a model that tells them in a trace alone. Without them its heads are
+    checked when it runs.
+    """
+    counts = _head_counts(model) if counts is None else counts
     if eqx.is_array_like(heads) and np.ndim(heads) == 2 and jnp.asarray(heads).dtype.kind in "bf":
         weights, stated = jnp.asarray(heads, float), not isinstance(heads, Tracer)
+        shape = weights.shape if counts is None else (len(counts), max(counts))
         if weights.shape != shape:
             raise expected(name, f"weights of shape {shape}, [block, head]", weights.shape)
         if stated and not ((weights >= 0) & (weights <= 1)).all():
@@ -153,21 +180,29 @@ def head_weights(model: AbstractModel, heads: Any, name: str = "heads") -> Float
         pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else () for pair in heads]
         if not pairs or any(len(pair) != 2 or not all(map(_is_integer, pair)) for pair in pairs):
             raise expected(name, "pairs (block, head), such as [(0, 1)]", heads)
-        weights = jnp.zeros(shape).at[tuple(np.asarray(pairs, int).T)].set(1)
-    for block, head in np.asarray(pairs, int).reshape(-1, 2):
-        if not (0 <= block < len(counts) and 0 <= head < counts[block]):
-            sizes = f"a block below {len(counts)} and a head below {counts[min(max(block, 0), len(counts) - 1)]}"
-            raise expected(name, f"{sizes}, counted from 0", (int(block), int(head)))
+        blocks, most = np.max(np.asarray(pairs, int), axis=0) + 1
+        counts = [max(int(most), 1)] * max(int(blocks), 1) if counts is None else counts
+        weights = jnp.zeros((len(counts), max(counts))).at[tuple(np.asarray(pairs, int).T)].set(1)
+    for block, head in np.asarray(pairs, int).reshape(-1, 2).tolist() if counts is not None else ():
+        _require_head(name, counts or (), block, head)
     return weights
+
+
+def _require_head(name: str, counts: Sequence[int], block: int, head: int) -> None:
+    if not (0 <= block < len(counts) and 0 <= head < counts[block]):
+        sizes = f"a block below {len(counts)} and a head below {counts[min(max(block, 0), len(counts) - 1)]}"
+        raise expected(name, f"{sizes}, counted from 0", (block, head))
 
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _head_counts(model: Any) -> list[int]:
-    while isinstance(model, AbstractEdited):
-        model = model.model
+def _head_counts(model: Any) -> list[int] | None:
+    """Number of heads of each block; None for a model that tells it in a trace alone."""
+    model = unedited(model)
+    if getattr(model, "heads_in_trace", False):
+        return None
     require_instance("model", model, Transformer, "a Transformer, whose blocks have heads")
     return [block.attention.query.shape[1] for block in model.blocks]
 
