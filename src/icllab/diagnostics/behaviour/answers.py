@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -16,7 +16,9 @@ from icllab.core.errors import expected, require_integer, require_key
 from icllab.core.prompt import Prompt, TokenPrompt, scored_positions
 from icllab.core.protocols import AbstractTask, Predictor, declared, position_losses, require_randomness
 from icllab.core.vocabularies import in_vocabulary
+from icllab.models.interventions.edits import unedited
 from icllab.models.networks.embedding import Tokens
+from icllab.models.pytorch import FromTorch
 from icllab.training.ensembles import Ensemble, alone
 
 LARGEST, LIMIT = 10, 0.1  # number of largest terms, and the share of a mean from which they cause a warning
@@ -25,7 +27,12 @@ LOGITS = 2**25  # most logits in memory at once, of prompts of token ids: 128 Mi
 
 
 class Question(eqx.Module):
-    """A measurement on one prompt, such as losses: one number per answer. Its fields are static."""
+    """A measurement on one prompt, such as losses: one number per answer. Its fields are static.
+
+    ``traces``: it reads traces alone, which run within a program of JAX for a PyTorch module too.
+    """
+
+    traces: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, predictor: Predictor, task: AbstractTask, prompt: Prompt) -> Float[Array, " answer"]:
@@ -202,12 +209,13 @@ def _answer_block(
         in_vocabulary(
             "tokens", prompts.tokens[:, :-1], arrangement.vocabulary, "a model takes the ids of its own tokenizer"
         )
-    if not isinstance(predictor, Ensemble) and declared(predictor, "traceable"):
+    in_jax = declared(network, "traceable") or (question.traces and isinstance(unedited(network), FromTorch))
+    if not isinstance(predictor, Ensemble) and in_jax:
         values = np.asarray(_compiled_alone(question, predictor, task, prompts), dtype=float)[:count]
         progress.advance(count)
         return values
     members = predictor if isinstance(predictor, Ensemble) else alone(predictor)
-    if declared(members.stacked, "traceable"):
+    if in_jax:
         arrays, static = eqx.partition(members.stacked, eqx.is_array)
         numbers = jnp.arange(members.size)
         values = np.asarray(_compiled(question, arrays, static, numbers, task, prompts), dtype=float)[:, :count]

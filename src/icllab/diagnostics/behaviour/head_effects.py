@@ -19,11 +19,11 @@ import xarray as xr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from icllab.core.errors import require_key
-from icllab.core.protocols import AbstractTask, position_losses, require_task
+from icllab.core.protocols import AbstractTask, declared, position_losses, require_task
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors
 from icllab.diagnostics.predictor_axes import PredictorAxes
 from icllab.models import ablated
-from icllab.models.interventions.heads import Outputs, head_weights
+from icllab.models.interventions.heads import Outputs, head_weights, heads_in
 from icllab.training.ensembles import Ensemble
 
 
@@ -34,13 +34,18 @@ class _Effects(Question):
     outputs: Outputs | None
     tokens: Bool[Array, " token"] | Callable[[Any], Array] | None
     positions: slice = eqx.field(static=True)
+    traces = True
 
     def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
         def loss(weights: Array) -> Array:
             model = ablated(predictor, heads=weights, outputs=self.outputs, tokens=self.tokens)
             return jnp.nanmean(position_losses(task, model(prompt), prompt)[self.positions])
 
-        plain, slopes = jax.value_and_grad(loss)(jnp.zeros(self.ablations.shape[1:]))
+        none = jnp.zeros(self.ablations.shape[1:])
+        if declared(predictor, "differentiable"):
+            plain, slopes = jax.value_and_grad(loss)(none)
+        else:
+            plain, slopes = loss(none), jnp.full(none.shape, jnp.nan)
         return jnp.concatenate([slopes.reshape(-1), jax.lax.map(loss, self.ablations) - plain])
 
 
@@ -60,8 +65,9 @@ def head_effects(
     One prompt at a time is in memory.
 
     Args:
-        model: :class:`~icllab.models.networks.transformer.Transformer`, or
-            :mod:`several <icllab.diagnostics.predictor_axes>` with the same heads.
+        model: :class:`~icllab.models.networks.transformer.Transformer`, a ``WithActivations`` or ``FromTorch``, or
+            :mod:`several <icllab.diagnostics.predictor_axes>` with the same heads. Those of PyTorch have no
+            ``first_order_effect`` (NaN), and all their heads are ablated unless ``heads`` are given.
         task: Task whose loss is taken.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
@@ -77,7 +83,7 @@ def head_effects(
         heads that are not ablated, each with an ``_error`` over prompts.
 
     Raises:
-        InputError: The model is no transformer, or a head does not exist.
+        InputError: The model is of another kind, or a head does not exist.
 
     Source: [Michel19], [WangIOI23].
     """
@@ -85,14 +91,19 @@ def head_effects(
     require_key(key)
     axes = PredictorAxes.from_predictors(model, "model")
     single = next(axes.ensembles()).member(0)
-    shape = head_weights(single, [(0, 0)]).shape
-    ablations = jnp.stack([head_weights(single, [pair]) for pair in heads] or [jnp.zeros(shape)])[: len(heads)]
+    head_weights(single, [(0, 0)])  # raises for a model of another kind
+    counts = heads_in(eqx.filter_eval_shape(lambda m, k: m.trace(task.sample(key=k)).activations, single, key))
+    shape = len(counts), max(counts)
+    screened = declared(single, "differentiable")
+    heads = heads or [] if screened else heads or [(i, j) for i, count in enumerate(counts) for j in range(count)]
+    weights = [head_weights(single, [pair], counts=counts) for pair in heads]
+    ablations = jnp.stack(weights or [jnp.zeros(shape)])[: len(heads)]
     question = _Effects(ablations, outputs, tokens, positions)
     names = [f"block{block}.{head}" for block, head in np.ndindex(*shape)]
     places = [block * shape[1] + head for block, head in heads]
 
     def measure(members: Ensemble) -> dict[str, np.ndarray]:
-        values = answers(question, members, task, key=key, prompts=prompts, block=1).swapaxes(0, 1)
+        values = answers(question, members, task, key=key, prompts=prompts, block=1 if screened else 256).swapaxes(0, 1)
         effects = np.full((*values.shape[:2], len(names)), np.nan)
         first_order, effects[..., places] = np.split(values, [len(names)], axis=2)
         return means_and_errors({"first_order_effect": first_order, "ablation_effect": effects})

@@ -16,14 +16,14 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from icllab.core.errors import expected, require_key
-from icllab.core.prompt import TokenPrompt
+from icllab.core.errors import expected, kind_of, require_key
+from icllab.core.prompt import RegressionPrompt, TokenPrompt
 from icllab.core.protocols import AbstractTask, Trace, require_task
 from icllab.core.result_warnings import warns
 from icllab.diagnostics.behaviour.answers import Question, answers, means_and_errors, require_unmasked
 from icllab.diagnostics.predictor_axes import PredictorAxes
-from icllab.models.interventions.edits import AbstractEdited
-from icllab.models.networks.embedding import AbstractArrangement, Interleaved
+from icllab.models.interventions.edits import unedited
+from icllab.models.networks.embedding import AbstractArrangement, Interleaved, Joined
 from icllab.training.ensembles import Ensemble
 
 PATTERN_NUMBERS = 2**20  # of one block, for all prompts that are in memory at once
@@ -111,6 +111,8 @@ def duplicate_token_score(
 
 class _Scores(Question):
     """Scores of all heads on one sequence, head by head."""
+
+    traces = True
 
     def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
         scores = [_scores(pattern, prompt) for pattern in _patterns(predictor, prompt).values()]
@@ -281,7 +283,8 @@ def _real_rows(pattern: _Pattern, prompt: Any) -> Bool[Array, " row"]:
 def traced(model: Any, prompt: Any) -> Trace:
     """The trace of a model; raise for a predictor without one."""
     if not hasattr(model, "trace"):
-        raise expected("model", "a model, whose trace has activations", type(model).__name__)
+        hint = "models.WithActivations names those of a network of JAX, models.FromTorch those of a torch.nn.Module"
+        raise expected("model", "a model, whose trace has activations", type(model).__name__, hint)
     return model.trace(prompt)
 
 
@@ -305,16 +308,23 @@ def _patterns(model: Any, prompt: Any) -> dict[str, _Pattern]:
 def _pattern_of(values: Float[Array, "head row key"], model: Any, prompt: Any) -> _Pattern:
     """A pattern with its rows: all tokens, or those that answer."""
     _, size, keys = values.shape
-    while isinstance(model, AbstractEdited):
-        model = model.model
-    arrangement = getattr(getattr(model, "embedding", None), "arrangement", None)
+    model = unedited(model)
+    arrangement = getattr(model, "arrangement", None) or getattr(getattr(model, "embedding", None), "arrangement", None)
     if not isinstance(arrangement, AbstractArrangement):
+        if isinstance(prompt, RegressionPrompt) and size == keys > prompt.positions:
+            hint = f"{kind_of(model)}(..., arrangement=models.Interleaved()) says which token is which, or Joined(...)"
+            raise expected("model", f"a pattern of {prompt.positions} tokens, or an arrangement", keys, hint)
         if size not in (1, keys):
             raise expected("model", "patterns of all tokens, or of the last", f"{size} of {keys} tokens")
         rows = np.arange(keys - size, keys)
         return _Pattern(values, rows, rows - 1, rows, keys, isinstance(prompt, TokenPrompt))
     layout = arrangement.layout(prompt.positions)
     tokens = np.arange(len(layout.place))
+    if size == keys == len(tokens) + 1:  # the last example is a token too, which no answer sees
+        kept = np.delete(np.arange(keys), prompt.positions - 1 if isinstance(arrangement, Joined) else keys - 1)
+        values, size, keys = values[:, kept][..., kept], size - 1, keys - 1
+    if size not in (len(tokens), len(tokens[layout.read])) or keys < layout.keys:
+        raise expected("arrangement", f"one of {size} tokens", f"{kind_of(arrangement)}, of {len(tokens)}")
     rows = tokens if size == len(tokens) else tokens[layout.read]
     # The token before a query is the example before it: the last key that is seen, at an earlier place.
     earlier = layout.visible[rows, :keys] & (layout.place[:keys] < layout.place[rows][:, None])

@@ -112,6 +112,8 @@ def item_label_measures(trace: Trace, prompt: Any) -> Float[Array, " measure"]:
 
 
 class _Measures(Question):
+    traces = True
+
     def __call__(self, predictor: Any, task: AbstractTask, prompt: Any) -> Float[Array, " answer"]:
         return item_label_measures(traced(predictor, prompt), prompt)
 
