@@ -35,7 +35,7 @@ SINGLE = {part[0]: re.compile(LEAF.format(part[0], part, part[:-1])) for part in
 
 
 class Probe(NamedTuple):
-    """Numbers of one run of the module: [prompt, token, width], and of heads [prompt, token, head, dim]."""
+    """One run of the module: streams [prompt, token, width], heads [prompt, token, head, dim], and answers."""
 
     streams: list[np.ndarray]  # before each block, and after the last
     heads: list[np.ndarray]

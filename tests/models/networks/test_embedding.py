@@ -10,7 +10,7 @@ import pytest
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
-from icllab.models import Embedding, Interleaved, Joined, Tokens
+from icllab.models import Concatenated, Embedding, Interleaved, Joined, Tokens
 
 PROMPT = RegressionPrompt(x=jnp.arange(1.0, 7.0).reshape(3, 2), y=jnp.array([10.0, 20.0, 30.0]))
 ITEMS = ItemLabelPrompt(PROMPT.x, jnp.zeros((2, 2)), jnp.array([2, 0, 9]), jnp.arange(3), jnp.array(0), 5)
@@ -25,6 +25,31 @@ def test_interleaved_tokens():
     np.testing.assert_array_equal(layout.examples, [0, 1, 1, 2, 2])
     np.testing.assert_array_equal(layout.place[layout.read], [0, 2, 4])
     assert layout.keys == Interleaved().token_count(2) == len(tokens)
+
+
+def test_concatenated_tokens():
+    tokens, layout = Concatenated().tokens(PROMPT), Concatenated().layout(3)
+    np.testing.assert_array_equal(tokens, [[1, 2, 0], [3, 4, 10], [5, 6, 20]])
+    np.testing.assert_array_equal(layout.visible, np.tril(np.ones((3, 3), bool)))
+    np.testing.assert_array_equal(layout.examples, [0, 1, 2])
+    np.testing.assert_array_equal(layout.place[layout.read], [0, 1, 2])
+    whole = Concatenated(shifted=False, causal=False)
+    np.testing.assert_array_equal(whole.tokens(PROMPT), [[1, 2, 10], [3, 4, 20], [5, 6, 0]])
+    layout = whole.layout(3)
+    assert layout.visible.all()
+    np.testing.assert_array_equal(layout.examples, [2, 2, 2])
+    np.testing.assert_array_equal(layout.place[layout.read], [2])
+    assert (whole.positions, Concatenated().positions) == ("last", "every")
+    with pytest.raises(InputError, match="causal: expected True if labels are shifted"):
+        Concatenated(causal=False)
+
+
+def test_queries_with_coordinates_of_their_own():
+    separate = dataclasses.replace(EVERY, separate=True)
+    tokens = separate.tokens(PROMPT)
+    assert tokens.shape == (5, separate.features(2)) == (5, 6)
+    np.testing.assert_array_equal(tokens[1], [3, 4, 20, 0, 0, 0])
+    np.testing.assert_array_equal(tokens[3], [0, 0, 0, 3, 4, 1])
 
 
 def test_joined_tokens_with_one_query_for_every_position():

@@ -65,8 +65,9 @@ def head_effects(
     One prompt at a time is in memory.
 
     Args:
-        model: :class:`~icllab.models.networks.transformer.Transformer`, or
-            :mod:`several <icllab.diagnostics.predictor_axes>` with the same heads.
+        model: :class:`~icllab.models.networks.transformer.Transformer`, a ``WithActivations`` or ``FromTorch``, or
+            :mod:`several <icllab.diagnostics.predictor_axes>` with the same heads. Those of PyTorch have no
+            ``first_order_effect`` (NaN), and all their heads are ablated unless ``heads`` are given.
         task: Task whose loss is taken.
         key: Key of the prompts.
         prompts: Number of prompts, at least 2.
@@ -82,7 +83,7 @@ def head_effects(
         heads that are not ablated, each with an ``_error`` over prompts.
 
     Raises:
-        InputError: The model is no transformer, or a head does not exist.
+        InputError: The model is of another kind, or a head does not exist.
 
     Source: [Michel19], [WangIOI23].
     """

@@ -283,7 +283,7 @@ def _real_rows(pattern: _Pattern, prompt: Any) -> Bool[Array, " row"]:
 def traced(model: Any, prompt: Any) -> Trace:
     """The trace of a model; raise for a predictor without one."""
     if not hasattr(model, "trace"):
-        hint = "models.WithActivations(network, activations) names those of a network"
+        hint = "models.WithActivations names those of a network of JAX, models.FromTorch those of a torch.nn.Module"
         raise expected("model", "a model, whose trace has activations", type(model).__name__, hint)
     return model.trace(prompt)
 

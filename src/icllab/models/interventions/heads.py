@@ -47,7 +47,7 @@ class HeadsReplaced(AbstractEdited):
         def edit(name: str, value: Array) -> Array:
             if name not in blocks:
                 return value
-            weights = self.weights[blocks[name], : value.shape[1]]
+            weights: Array = self.weights[blocks[name], : value.shape[1]]
             weights = jnp.pad(weights, (0, value.shape[1] - len(weights)))
             change = _change(value, weights, _of_block(self.outputs, blocks[name]))
             if tokens is not None:
@@ -57,11 +57,11 @@ class HeadsReplaced(AbstractEdited):
         return edit
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
-        """The trace under this ablation; raise if the model has no such head, which some models tell only now."""
+        """The trace under this ablation; raise unless its heads exist, which some models tell only now."""
         result = super().trace(prompt, edit)
         counts = heads_in(result.activations)
-        weights = None if isinstance(self.weights, Tracer) else np.asarray(self.weights)
-        for block, head in np.argwhere(np.zeros((0, 0)) if weights is None else weights):
+        pairs = [] if isinstance(self.weights, Tracer) else np.argwhere(np.asarray(self.weights)).tolist()
+        for block, head in pairs:
             _require_head("heads", counts, block, head)
         return result
 
@@ -151,7 +151,7 @@ def head_outputs(model: AbstractModel, prompt: Any) -> list[Float[Array, "token 
 
 
 def heads_in(activations: Mapping[str, Any]) -> list[int]:
-    """Number of heads of each block, from the activations of a trace; raise if it has no outputs of heads."""
+    """Number of heads of each block, from the activations of a trace; raise unless it has outputs of heads."""
     counts = [v.shape[1] for name, v in activations.items() if re.fullmatch(r"block\d+\.attention\.heads", name)]
     if not counts:
         hint = "FromTorch(module, heads=...) names modules that read them; models.from_torch copies a network"
@@ -185,8 +185,8 @@ def head_weights(
         blocks, most = np.max(np.asarray(pairs, int), axis=0) + 1
         counts = [max(int(most), 1)] * max(int(blocks), 1) if counts is None else counts
         weights = jnp.zeros((len(counts), max(counts))).at[tuple(np.asarray(pairs, int).T)].set(1)
-    for block, head in np.asarray(pairs, int).reshape(-1, 2) if counts is not None else ():
-        _require_head(name, counts, block, head)
+    for block, head in np.asarray(pairs, int).reshape(-1, 2).tolist() if counts is not None else ():
+        _require_head(name, counts or (), block, head)
     return weights
 
 
@@ -199,10 +199,10 @@ def _named_head(name: str, text: str) -> tuple[int, int]:
     return block, head
 
 
-def _require_head(name: str, counts: Sequence[int], block: Integral, head: Integral) -> None:
+def _require_head(name: str, counts: Sequence[int], block: int, head: int) -> None:
     if not (0 <= block < len(counts) and 0 <= head < counts[block]):
         sizes = f"a block below {len(counts)} and a head below {counts[min(max(block, 0), len(counts) - 1)]}"
-        raise expected(name, f"{sizes}, counted from 0", (int(block), int(head)))
+        raise expected(name, f"{sizes}, counted from 0", (block, head))
 
 
 def _is_integer(value: Any) -> bool:

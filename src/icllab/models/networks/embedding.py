@@ -225,6 +225,12 @@ class Concatenated(AbstractExamples):
     causal: bool = eqx.field(static=True, default=True)
     labels: int | None = eqx.field(static=True, default=None)
 
+    def __check_init__(self) -> None:
+        require_flag("shifted", self.shifted)
+        require_flag("causal", self.causal)
+        if self.shifted and not self.causal:
+            raise expected("causal", "True if labels are shifted", False, "or shifted=False")
+
     @property
     def positions(self) -> Literal["every", "last"]:
         """Every position if ``shifted``, else the last."""
@@ -240,7 +246,8 @@ class Concatenated(AbstractExamples):
         """One token for every position."""
         token = np.arange(positions)
         visible = token[:, None] >= token if self.causal else np.ones((positions,) * 2, bool)
-        return _layout(visible, token, token, slice(0 if self.shifted else positions - 1, None))
+        examples = token if self.shifted else np.minimum(visible.sum(axis=1), positions - 1)
+        return _layout(visible, examples, token, slice(0 if self.shifted else positions - 1, None))
 
     def token_count(self, length: int) -> int:
         """One position for each example, and one for the query."""
