@@ -233,7 +233,7 @@ class Short(Mlp):
         (WithNumpy(), r"RuntimeError in WithNumpy .*: Can't call numpy\(\)"),
         (
             OnceDifferentiable(),
-            "answers that autograd differentiates twice, got 'products that contradict differences'",
+            "answers that autograd differentiates twice, got 'RuntimeError: a backward is once_differentiable'",
         ),
         (Dropping(), "one answer to a prompt, got 'two'; it draws random numbers"),
         (Short(), r"finite answers, got \[4, 5\]; these positions have others"),
