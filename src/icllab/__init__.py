@@ -35,6 +35,7 @@ __all__ = [
     "diagnostics",
     "draw",
     "ensemble",
+    "examination",
     "examine",
     "export",
     "figures",
