@@ -19,7 +19,7 @@ TASK = tasks.LinearRegression.convention("raventos", dim=2, length=6)
 POOLED = eqx.tree_at(lambda t: t.weights, TASK, tasks.WeightPool.init(TASK.weights, 2, 2, key=jax.random.key(1)))
 RIDGE = algorithms.bayes_optimal(TASK)
 DMMSE = algorithms.bayes_optimal(POOLED)
-SMALL = Size("test", 256, 64, 64)
+SMALL = Size("test", 256, 64, 64, 20)
 REPEATED = tasks.RepeatedTokens(vocabulary=16, period=6)
 
 

@@ -54,7 +54,12 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
     results.write_header(folder, header)
     send(header=header)
 
+    budget = None if request["size"] is not None or len(request["all"]) == 1 else 60 * request["minutes"]
+    skipped = examining.too_long(subject, request["all"], size, seconds, budget)
+
     def run(name: str) -> Any:
+        if name in skipped:
+            return skipped[name]
         section = SECTIONS[name]
         if not section.lacks(subject):
             send(begin=name, cost=section.cost(size, seconds))

@@ -110,7 +110,9 @@ def examine(
     seconds = batch_seconds(subject)
     chosen = size_of(size, minutes, subject, names, seconds)
     header = header_of(subject, chosen, key)
-    cells = [answer(subject, SECTIONS[name], chosen, key, seconds) for name in names]
+    budget = None if size is not None else 60 * minutes
+    skipped = too_long(subject, names, chosen, seconds, budget)
+    cells = [skipped.get(name) or answer(subject, SECTIONS[name], chosen, key, seconds) for name in names]
     return corrected(Examination(header, tuple(cells)))
 
 
@@ -145,6 +147,20 @@ def size_of(size: str | None, minutes: float, subject: Subject, names: Sequence[
     applying = [SECTIONS[name] for name in names if not SECTIONS[name].lacks(subject)]
     fits = [s for s in SIZES.values() if sum(part.cost(s, seconds) for part in applying) <= 60 * minutes]
     return fits[-1] if fits else next(iter(SIZES.values()))
+
+
+def too_long(
+    subject: Subject, names: Sequence[str], size: Size, seconds: float, budget: float | None
+) -> dict[str, Answered]:
+    """Sections, the most expensive first, that do not fit the budget together with the others; by name."""
+    costs = {name: SECTIONS[name].cost(size, seconds) for name in names if not SECTIONS[name].lacks(subject)}
+    dropped: dict[str, Answered] = {}
+    for name in sorted(costs, key=costs.__getitem__, reverse=True):
+        if budget is None or sum(costs.values()) - sum(costs[other] for other in dropped) <= budget:
+            break
+        reason = f"it takes about {costs[name] / 60:.0f} minutes; a size or --only {name} asks it"
+        dropped[name] = Answered(name, "not asked", reason, costs[name])
+    return dropped
 
 
 def header_of(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]:

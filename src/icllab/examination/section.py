@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import xarray as xr
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UNDECIDED = "undecided"
+GRADIENT = 1.0
+"""Cost of a gradient on 64 prompts, in answers to 256."""
 LEVEL = 0.05
 """Probability of any false verdict among those that a report states first, by Holm's correction."""
 
@@ -27,16 +29,18 @@ class Size(NamedTuple):
         prompts: Number of prompts of a measurement.
         fitting: Number of prompts on which candidates are fitted.
         heads: Number of prompts on which each head is ablated.
+        moves: Number of moves of a chain before its draws, and of draws.
     """
 
     name: str
     prompts: int
     fitting: int
     heads: int
+    moves: int
 
 
-SIZES = {size.name: size for size in (Size("small", 512, 256, 256), Size("medium", 2048, 512, 512))}
-SIZES |= {"large": Size("large", 8192, 2048, 2048)}
+_RUNGS = Size("small", 512, 256, 256, 50), Size("medium", 2048, 512, 512, 200), Size("large", 8192, 2048, 2048, 800)
+SIZES = {size.name: size for size in _RUNGS}
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class Section:
         code: Subject -> lines of Python that give the number.
         batches: Number of batches of 256 prompts that the measurement answers for each 256 prompts of its size.
         compiling: Seconds of compilation, about.
+        gradients: Size -> number of gradients on 64 prompts.
     """
 
     name: str
@@ -93,11 +98,12 @@ class Section:
     figure: "Callable[[xr.Dataset], Figure] | None" = None
     batches: float = 4.0
     compiling: float = 5.0
-    asked: bool = field(default=True)
+    gradients: Callable[[Size], float] = lambda size: 0.0
 
     def cost(self, size: Size, seconds: float) -> float:
         """Seconds of the measurement, if the network answers 256 prompts in ``seconds``."""
-        return self.compiling + self.batches * seconds * math.ceil(size.prompts / 256)
+        batches = self.batches * math.ceil(size.prompts / 256)
+        return self.compiling + seconds * (batches + GRADIENT * self.gradients(size))
 
 
 def tail(distance: float, error: float) -> float:

@@ -13,12 +13,14 @@ from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models.torch_derivatives import with_autograd
 
+CHAINS, BATCH = 4, 64
+
 
 def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     """The coefficient at the temperature of the sample, by chains of SGLD."""
     of_prompts, of_chains = jax.random.split(key)
     posterior = LocalPosterior.from_network(subject.network, subject.task, key=of_prompts, data=size.prompts)
-    sampler = SGLD(chains=4, warm_up=200, draws=200, batch=min(256, size.prompts))
+    sampler = SGLD(chains=CHAINS, warm_up=size.moves, draws=size.moves, batch=BATCH)
     estimate = coefficient_at_temperature(posterior, sampler=sampler, key=of_chains, checks=())
     names = [name for name in ("estimate", "mcse", "rhat", "ess") if name in estimate]
     attributes = {"kind": subject.kind, "warnings": list(estimate.attrs.get("warnings", ()))}
@@ -73,6 +75,7 @@ SECTION = Section(
     judge=judge,
     lacks=lacks,
     code="diagnostics.learning_coefficient(diagnostics.LocalPosterior.from_network(network, task, key=key), key=key)",
-    batches=1600.0,
+    batches=0.0,
     compiling=15.0,
+    gradients=lambda size: 2 * CHAINS * 2 * size.moves,  # at the whole step and at half of it
 )
