@@ -14,7 +14,7 @@ from icllab.examination.comparison import differences
 from icllab.examination.examining import Examination, corrected, examine, size_of
 from icllab.examination.measuring import Mean
 from icllab.examination.results import Answered, read_cell, require_same
-from icllab.examination.section import Finding, holm, tail
+from icllab.examination.section import Finding, Pace, holm, tail
 from icllab.examination.sections import SECTIONS
 from icllab.examination.sentences import first_sentences
 from icllab.examination.subject import Subject, digest
@@ -109,11 +109,11 @@ def test_the_report_is_one_file_that_loads_nothing(examined, tmp_path):
 
 def test_the_size_is_the_largest_that_the_minutes_afford():
     subject = Subject.of(RIDGE, TASK)
-    assert size_of(None, 1e-6, subject, list(SECTIONS), 1.0).name == "small"
-    assert size_of(None, 1e6, subject, list(SECTIONS), 1.0).name == "large"
-    assert size_of("medium", 1e-6, subject, list(SECTIONS), 1.0).name == "medium"
+    assert size_of(None, 1e-6, subject, list(SECTIONS), Pace(1.0, 1.0)).name == "small"
+    assert size_of(None, 1e6, subject, list(SECTIONS), Pace(1.0, 1.0)).name == "large"
+    assert size_of("medium", 1e-6, subject, list(SECTIONS), Pace(1.0, 1.0)).name == "medium"
     with pytest.raises(InputError, match="unknown size"):
-        size_of("big", 1.0, subject, list(SECTIONS), 1.0)
+        size_of("big", 1.0, subject, list(SECTIONS), Pace(1.0, 1.0))
 
 
 def test_a_digest_is_that_of_the_numbers():

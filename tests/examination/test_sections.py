@@ -11,7 +11,7 @@ from icllab.algorithms.estimators import NearestNeighbours
 from icllab.core.protocols import AbstractPredictor
 from icllab.examination.examining import answer
 from icllab.examination.measuring import Mean, Zero, shuffled
-from icllab.examination.section import SIZES, Size
+from icllab.examination.section import SIZES, Pace, Size
 from icllab.examination.sections import SECTIONS, heads
 from icllab.examination.subject import Subject
 
@@ -19,6 +19,7 @@ TASK = tasks.LinearRegression.convention("raventos", dim=2, length=6)
 POOLED = eqx.tree_at(lambda t: t.weights, TASK, tasks.WeightPool.init(TASK.weights, 2, 2, key=jax.random.key(1)))
 RIDGE = algorithms.bayes_optimal(TASK)
 DMMSE = algorithms.bayes_optimal(POOLED)
+PACE = Pace(0.1, 0.01)
 SMALL = Size("test", 256, 64, 64, 20)
 REPEATED = tasks.RepeatedTokens(vocabulary=16, period=6)
 
@@ -49,7 +50,7 @@ class LastTarget(AbstractPredictor):
 
 
 def finding(section, network, task=TASK, *, seed=0, size=SMALL, **facts):
-    answered = answer(Subject.of(network, task, **facts), SECTIONS[section], size, jax.random.key(seed), 0.01)
+    answered = answer(Subject.of(network, task, **facts), SECTIONS[section], size, jax.random.key(seed), PACE)
     assert answered.status == "answered", answered.reason
     return answered.finding
 
@@ -138,7 +139,7 @@ def test_p_is_one_at_dmmse_zero_at_ridge_and_the_share_between():
 
 
 def test_memorising_is_not_asked_without_a_pool():
-    answered = answer(Subject.of(RIDGE, TASK), SECTIONS["memorising"], SMALL, jax.random.key(0), 0.01)
+    answered = answer(Subject.of(RIDGE, TASK), SECTIONS["memorising"], SMALL, jax.random.key(0), PACE)
     assert answered.status == "not asked"
     assert "pool" in answered.reason
 

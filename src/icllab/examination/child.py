@@ -44,8 +44,8 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
     network, task, checkpoints = opened(request)
     subject = Subject.of(network, task, name=request["name"], trained_on=request["trained_on"], checkpoints=checkpoints)
     key, folder, names = jax.random.key(request["key"]), Path(request["folder"]), request["sections"]
-    seconds = examining.batch_seconds(subject)
-    size = examining.size_of(request["size"], request["minutes"], subject, request["all"], seconds)
+    pace = examining.pace_of(subject)
+    size = examining.size_of(request["size"], request["minutes"], subject, request["all"], pace)
     header = examining.header_of(subject, size, key) | {
         "network": request["network"], "task": request["task"], "files": files(request)
     }  # fmt: skip
@@ -55,15 +55,15 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
     send(header=header)
 
     budget = None if request["size"] is not None or len(request["all"]) == 1 else 60 * request["minutes"]
-    skipped = examining.too_long(subject, request["all"], size, seconds, budget)
+    skipped = examining.too_long(subject, request["all"], size, pace, budget)
 
     def run(name: str) -> Any:
         if name in skipped:
             return skipped[name]
         section = SECTIONS[name]
         if not section.lacks(subject):
-            send(begin=name, cost=section.cost(size, seconds))
-        return examining.answer(subject, section, size, key, seconds)
+            send(begin=name, cost=section.cost(size, pace))
+        return examining.answer(subject, section, size, key, pace)
 
     for answered in examining.resumed(folder, names, run):
         send(end=answered.name, status=answered.status, reason=answered.reason)

@@ -18,7 +18,7 @@ from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.examination.measuring import losses
 from icllab.examination.report import card, html
 from icllab.examination.results import Answered, Results, read_cell, write_cell
-from icllab.examination.section import LEVEL, SIZES, UNDECIDED, Section, Size, holm
+from icllab.examination.section import LEVEL, SIZES, UNDECIDED, Pace, Section, Size, holm
 from icllab.examination.sections import SECTIONS
 from icllab.examination.sentences import first_sentences
 from icllab.examination.subject import Subject
@@ -107,12 +107,12 @@ def examine(
         return {str(label): _one(examine(one, task, name=str(label), **shared)) for label, one in network.items()}
     subject = Subject.of(network, task, name=name or "the network", trained_on=trained_on, checkpoints=checkpoints)
     names = section_names(only, skip)
-    seconds = batch_seconds(subject)
-    chosen = size_of(size, minutes, subject, names, seconds)
+    pace = pace_of(subject)
+    chosen = size_of(size, minutes, subject, names, pace)
     header = header_of(subject, chosen, key)
-    budget = None if size is not None else 60 * minutes
-    skipped = too_long(subject, names, chosen, seconds, budget)
-    cells = [skipped.get(name) or answer(subject, SECTIONS[name], chosen, key, seconds) for name in names]
+    budget = None if size is not None or len(names) == 1 else 60 * minutes
+    skipped = too_long(subject, names, chosen, pace, budget)
+    cells = [skipped.get(name) or answer(subject, SECTIONS[name], chosen, key, pace) for name in names]
     return corrected(Examination(header, tuple(cells)))
 
 
@@ -128,16 +128,17 @@ def section_names(only: Sequence[str] | None, skip: Sequence[str]) -> list[str]:
     return [name for name in SECTIONS if (only is None or name in only) and name not in skip]
 
 
-def batch_seconds(subject: Subject) -> float:
-    """Seconds in which the network answers 256 prompts, once compiled."""
+def pace_of(subject: Subject) -> Pace:
+    """Time the answers to 256 prompts, the first and the second time."""
     prompts = sample_prompts(subject.task, key=jax.random.key(0), prompts=256)
-    losses(subject.network, subject.task, prompts)
-    start = time.perf_counter()
-    losses(subject.network, subject.task, prompts)
-    return time.perf_counter() - start
+    times = [time.perf_counter()]
+    for _ in range(2):
+        losses(subject.network, subject.task, prompts)
+        times.append(time.perf_counter())
+    return Pace(times[1] - times[0], times[2] - times[1])
 
 
-def size_of(size: str | None, minutes: float, subject: Subject, names: Sequence[str], seconds: float) -> Size:
+def size_of(size: str | None, minutes: float, subject: Subject, names: Sequence[str], pace: Pace) -> Size:
     """The rung that was asked for, or the largest whose stated costs fit the minutes; the smallest if none does."""
     if size is not None:
         require_known("size", size, SIZES)
@@ -145,15 +146,15 @@ def size_of(size: str | None, minutes: float, subject: Subject, names: Sequence[
     if not minutes > 0:
         raise expected("minutes", "a positive number", minutes)
     applying = [SECTIONS[name] for name in names if not SECTIONS[name].lacks(subject)]
-    fits = [s for s in SIZES.values() if sum(part.cost(s, seconds) for part in applying) <= 60 * minutes]
+    fits = [s for s in SIZES.values() if sum(part.cost(s, pace) for part in applying) <= 60 * minutes]
     return fits[-1] if fits else next(iter(SIZES.values()))
 
 
 def too_long(
-    subject: Subject, names: Sequence[str], size: Size, seconds: float, budget: float | None
+    subject: Subject, names: Sequence[str], size: Size, pace: Pace, budget: float | None
 ) -> dict[str, Answered]:
     """Sections, the most expensive first, that do not fit the budget together with the others; by name."""
-    costs = {name: SECTIONS[name].cost(size, seconds) for name in names if not SECTIONS[name].lacks(subject)}
+    costs = {name: SECTIONS[name].cost(size, pace) for name in names if not SECTIONS[name].lacks(subject)}
     dropped: dict[str, Answered] = {}
     for name in sorted(costs, key=costs.__getitem__, reverse=True):
         if budget is None or sum(costs.values()) - sum(costs[other] for other in dropped) <= budget:
@@ -181,11 +182,11 @@ def header_of(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]
     }
 
 
-def answer(subject: Subject, section: Section, size: Size, key: PRNGKeyArray, seconds: float) -> Answered:
+def answer(subject: Subject, section: Section, size: Size, key: PRNGKeyArray, pace: Pace) -> Answered:
     """Measure and judge a section, or say why it does not apply or what it raised."""
     if reason := section.lacks(subject):
         return Answered(section.name, "not asked", reason)
-    cost, start = section.cost(size, seconds), time.perf_counter()
+    cost, start = section.cost(size, pace), time.perf_counter()
     try:
         with collected():
             dataset = section.measure(subject, size, jax.random.fold_in(key, list(SECTIONS).index(section.name)))

@@ -43,6 +43,13 @@ _RUNGS = Size("small", 512, 256, 256, 50), Size("medium", 2048, 512, 512, 200), 
 SIZES = {size.name: size for size in _RUNGS}
 
 
+class Pace(NamedTuple):
+    """Seconds in which a network answers 256 prompts for the first time, with compilation, and again."""
+
+    first: float
+    again: float
+
+
 @dataclass(frozen=True)
 class Finding:
     """The judgement of a section.
@@ -85,7 +92,7 @@ class Section:
         lacks: Subject -> why the question does not apply; empty if it does.
         code: Subject -> lines of Python that give the number.
         batches: Number of batches of 256 prompts that the measurement answers for each 256 prompts of its size.
-        compiling: Seconds of compilation, about.
+        programs: Number of programs that are compiled, about.
         gradients: Size -> number of gradients on 64 prompts.
     """
 
@@ -97,13 +104,13 @@ class Section:
     code: str
     figure: "Callable[[xr.Dataset], Figure] | None" = None
     batches: float = 4.0
-    compiling: float = 5.0
+    programs: int = 8
     gradients: Callable[[Size], float] = lambda size: 0.0
 
-    def cost(self, size: Size, seconds: float) -> float:
-        """Seconds of the measurement, if the network answers 256 prompts in ``seconds``."""
-        batches = self.batches * math.ceil(size.prompts / 256)
-        return self.compiling + seconds * (batches + GRADIENT * self.gradients(size))
+    def cost(self, size: Size, pace: "Pace") -> float:
+        """Seconds of the measurement."""
+        batches = self.batches * math.ceil(size.prompts / 256) + GRADIENT * self.gradients(size)
+        return self.programs * pace.first + batches * pace.again
 
 
 def tail(distance: float, error: float) -> float:

@@ -254,5 +254,5 @@ SECTION = Section(
     code="diagnostics.identify(network, examination.sections.algorithm.candidates(subject), task, key=key)",
     figure=figure,
     batches=12.0,
-    compiling=25.0,
+    programs=45,
 )

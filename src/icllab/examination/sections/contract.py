@@ -140,5 +140,5 @@ SECTION = Section(
     lacks=lambda subject: "",
     code="diagnostics.require_causal(network, task, key=key)",
     batches=2.0,
-    compiling=4.0,
+    programs=8,
 )

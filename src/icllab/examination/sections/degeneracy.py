@@ -76,6 +76,6 @@ SECTION = Section(
     lacks=lacks,
     code="diagnostics.learning_coefficient(diagnostics.LocalPosterior.from_network(network, task, key=key), key=key)",
     batches=0.0,
-    compiling=15.0,
+    programs=25,
     gradients=lambda size: 2 * CHAINS * 2 * size.moves,  # at the whole step and at half of it
 )

@@ -119,5 +119,5 @@ SECTION = Section(
     code="diagnostics.per_length({'network': network, 'ridge': algorithms.bayes_optimal(other)}, other, key=key)",
     figure=figure,
     batches=10.0,
-    compiling=6.0,
+    programs=10,
 )

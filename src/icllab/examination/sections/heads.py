@@ -184,6 +184,6 @@ SECTION = Section(
     lacks=lacks,
     code="diagnostics.head_effects(network, task, heads=[(0, 0)], key=key)",
     figure=figure,
-    batches=16.0,
-    compiling=10.0,
+    batches=80.0,
+    programs=25,
 )

@@ -138,5 +138,5 @@ SECTION = Section(
     code="diagnostics.per_length({'network': network, 'ridge': algorithms.bayes_optimal(task.fresh())}, task, key=key)",
     figure=figure,
     batches=4.0,
-    compiling=6.0,
+    programs=10,
 )

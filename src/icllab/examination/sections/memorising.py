@@ -125,5 +125,5 @@ SECTION = Section(
     code="diagnostics.mixture_weight(network, dmmse, ridge, task, key=key)",
     figure=figure,
     batches=8.0,
-    compiling=8.0,
+    programs=14,
 )

@@ -126,5 +126,5 @@ SECTION = Section(
     lacks=lacks,
     code="theory.linear_attention.ridge_error(alpha=length / dim, rho=noise_variance / dim)",
     batches=2.0,
-    compiling=3.0,
+    programs=5,
 )

@@ -107,5 +107,5 @@ SECTION = Section(
     code="diagnostics.transitions(icl.checkpoints('run/*.pt', load), task, key=key)",
     figure=figure,
     batches=8.0,
-    compiling=4.0,
+    programs=8,
 )
