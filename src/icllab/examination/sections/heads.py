@@ -17,11 +17,12 @@ from jaxtyping import Array, PRNGKeyArray
 from icllab.core.errors import IclError
 from icllab.core.protocols import position_losses
 from icllab.diagnostics import head_effects, head_scores
-from icllab.diagnostics.behaviour.answers import sample_prompts
-from icllab.examination.measuring import Paired, losses
+from icllab.diagnostics.behaviour.answers import Question, answers_to, sample_prompts
+from icllab.examination.measuring import Paired
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
-from icllab.models import ablated
+from icllab.models import FromTorch, ablated
+from icllab.models.interventions.edits import unedited
 from icllab.models.interventions.heads import head_outputs, heads_in
 
 if TYPE_CHECKING:
@@ -87,9 +88,18 @@ def _most_effective(subject: Subject, key: PRNGKeyArray, count: int) -> list[int
     return np.argsort(-np.abs(np.nan_to_num(effects)))[:MOST].tolist()
 
 
+class _Losses(Question):
+    """Losses at every answered position, of a network that runs by its trace within a program of JAX."""
+
+    traces = True
+
+    def __call__(self, predictor: Any, task: Any, prompt: Any) -> Array:
+        return position_losses(task, predictor.trace(prompt).prediction, prompt)
+
+
 def _loss(subject: Subject, network: Any, prompts: Any) -> np.ndarray:
     """Losses [prompt]: at the last position, and of sequences the mean over their second half."""
-    samples = losses(network, subject.task, prompts)
+    samples = answers_to(_Losses(), network, subject.task, prompts)
     return np.nanmean(samples[:, samples.shape[1] // 2 :], axis=1) if subject.kind == "tokens" else samples[:, -1]
 
 
@@ -117,12 +127,14 @@ def _replaced(subject: Subject, weights: Array, prompts: Any, others: Any) -> np
         values = position_losses(subject.task, model(prompt), prompt)
         return jnp.nanmean(values[values.shape[0] // 2 :]) if subject.kind == "tokens" else values[-1]
 
-    if getattr(subject.network, "traceable", True):
-        whole = eqx.filter_jit(lambda *arguments: jax.lax.map(lambda pair: one(*arguments[:2], *pair), arguments[2:]))
-        return np.asarray(whole(subject.network, weights, prompts, others), float)
-    count = len(jax.tree.leaves(prompts)[0])
-    pairs = ([jax.tree.map(lambda leaf, i=i: leaf[i], part) for part in (prompts, others)] for i in range(count))
-    return np.array([float(one(subject.network, weights, *pair)) for pair in pairs])
+    # A PyTorch module answers all prompts of a block in one call.
+    block = 64 if isinstance(unedited(subject.network), FromTorch) else 8
+
+    @eqx.filter_jit
+    def whole(network: Any, *arguments: Any) -> Array:
+        return jax.lax.map(lambda pair: one(network, arguments[0], *pair), arguments[1:], batch_size=block)
+
+    return np.asarray(whole(subject.network, weights, prompts, others), float)
 
 
 def judge(dataset: xr.Dataset) -> Finding:
