@@ -120,7 +120,7 @@ SUBJECTS = {
         "contract": "sound", "in_context": "learns in context", "algorithm": "2 steps of GD++"}),
     "ridge": (lambda key: RIDGE, FRESH, {
         "contract": "sound", "in_context": "learns in context", "algorithm": "ridge", "theory": "agrees with ridge",
-        "elsewhere": "follows ridge everywhere"}),
+        "elsewhere": "holds up everywhere"}),
     "ridge_on_a_pool": (lambda key: RIDGE, POOLED, {
         "contract": "sound", "in_context": "learns in context", "algorithm": "ridge", "memorising": "general"}),
     "dmmse": (lambda key: algorithms.bayes_optimal(POOLED), POOLED, {

@@ -79,7 +79,7 @@ def judge(dataset: xr.Dataset) -> Finding:
     if failed:
         verdict = "fails on fresh tasks" if failed[0] == "fresh tasks" else "fails elsewhere"
     else:
-        verdict = "follows ridge everywhere" if all(keeps) else UNDECIDED
+        verdict = "holds up everywhere" if all(keeps) else UNDECIDED
     at = dataset.isel(world=worst)
     error = float(at["excess_error"] / at["possible"])
     sentence = (
