@@ -32,7 +32,7 @@ class Affine(NamedTuple):
 
 
 class BlockWeights(NamedTuple):
-    """Arrays of one block; dense layers from first to last, with a gate before them."""
+    """Arrays of one block; dense layers from first to last, with a gate before them; norms as the block has them."""
 
     query: Affine
     key: Affine
@@ -40,6 +40,7 @@ class BlockWeights(NamedTuple):
     output: Affine
     norms: tuple[tuple[Any, ...], ...]
     dense: tuple[Affine, ...]
+    qk_norms: tuple[Any, ...] = ()
 
 
 class Weights:
@@ -131,7 +132,8 @@ def assembled(
         parts.append(table[: arrangement.token_count(length)])
     for weights in blocks:
         attention = (weights.query, weights.key, weights.value, weights.output)
-        block = [[part.weight for part in attention], [part.bias for part in attention], weights.dense, weights.norms]
+        block = [[part.weight for part in attention], [part.bias for part in attention], weights.qk_norms]
+        block += [weights.dense, weights.norms]
         parts += jax.tree.map(_copied, jax.tree.leaves(block))
     parts += [final_norm, readout]
     arrays = jax.tree.map(_copied, jax.tree.leaves(parts))

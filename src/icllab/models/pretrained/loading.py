@@ -1,5 +1,6 @@
 """Load language models from folders and files: the same function, with the weights of the file."""
 
+import functools
 import os
 import re
 import warnings
@@ -27,7 +28,7 @@ from icllab.models.pretrained.files import (
 from icllab.models.pretrained.gguf_files import gguf_file
 from icllab.models.pretrained.ignored_fields import AssumedTransformer
 
-PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox.", "llama": "model.", "qwen2": "model."}
+PREFIXES = {"gpt2": "transformer.", "gpt_neo": "transformer.", "gpt_neox": "gpt_neox."}
 SUFFIXES = (".gguf", ".npz")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 _NAMES = (
@@ -37,12 +38,16 @@ _NAMES = (
     ("self_attn.k_proj", "attn_k", "attn.W_K"),
     ("self_attn.v_proj", "attn_v", "attn.W_V"),
     ("self_attn.o_proj", "attn_output", "attn.W_O"),
+    ("self_attn.q_norm", "attn_q_norm", ""),
+    ("self_attn.k_norm", "attn_k_norm", ""),
     ("mlp.gate_proj", "ffn_gate", "ffn.W1"),
     ("mlp.up_proj", "ffn_up", "ffn.W3"),
     ("mlp.down_proj", "ffn_down", "ffn.W2"),
 )
 """Parts of a block in transformers, in GGUF files and in glassllm."""
 _GGUF_PARTS = {gguf: part for part, gguf, _ in _NAMES}
+_GGUF_GEMMA = {"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm"}
+_GGUF_GEMMA |= {"post_ffw_norm": "post_feedforward_layernorm"}
 _GLASSLLM_PARTS = {glassllm: part for part, _, glassllm in _NAMES}
 _ENDS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _ENDS |= {"E": "model.embed_tokens", "norm_f.gamma": "model.norm"}
@@ -75,9 +80,7 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
     configuration, file = _opened(place, ignore)
     shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
     try:
-        family, config = family_and_fields(
-            configuration.fields, len(file.shapes), rotary_pairs=configuration.rotary_pairs
-        )
+        family, config = family_and_fields(configuration.fields, len(file.shapes), form=configuration.form)
         eqx.filter_eval_shape(lambda: family.build(config, shapes))
     except InputError:
         raise
@@ -167,10 +170,14 @@ def _advice(entries: Iterable[Path]) -> str:
 def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFile]:
     """The configuration and the tensors, with the names of transformers."""
     if path.suffix.lower() == ".gguf" and path.is_file():
-        metadata, tensors = gguf_file(path)
-        tensors = _renamed(path, tensors, _gguf_name)
-        table = tensors.shapes.get("model.embed_tokens.weight", (0,))
-        return from_gguf(metadata, table[0], ignore, tied="lm_head.weight" not in tensors.shapes), tensors
+        metadata, stored = gguf_file(path)
+        gemma = str(metadata.get("general.architecture")).startswith("gemma")
+        tensors = _renamed(path, stored, functools.partial(_gguf_name, _GGUF_PARTS | (_GGUF_GEMMA if gemma else {})))
+        rows = tensors.shapes.get("model.embed_tokens.weight", (0,))[0]
+        shapes = dict(tensors.shapes)
+        factors = stored.read("rope_freqs.weight") if shapes.pop("rope_freqs.weight", None) else None
+        tied = "lm_head.weight" not in shapes
+        return from_gguf(metadata, rows, ignore, tied=tied, factors=factors), TensorFile(shapes, tensors.read)
     if path.suffix.lower() == ".npz" and path.is_file():
         tensors, text = npz_file(path)
         if text is None:
@@ -188,7 +195,7 @@ def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFil
     raw = read_json(path / "config.json")
     configuration = from_json(raw, ignore)
     tensors = _shards(path)
-    prefix = PREFIXES[configuration.fields["model_type"]]
+    prefix = PREFIXES.get(configuration.fields["model_type"], "model.")
 
     def with_prefix(name: str) -> str:
         return name if name.startswith((prefix, "lm_head.", "embed_out.")) else prefix + name
@@ -239,12 +246,12 @@ def _renamed(path: Path, file: TensorFile, rename: Any) -> TensorFile:
     return TensorFile({new: file.shapes[old] for new, old in names.items()}, lambda name: file.read(names[name]))
 
 
-def _gguf_name(name: str) -> str:
+def _gguf_name(of_blocks: Mapping[str, str], name: str) -> str:
     parts = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
     if parts is None:
         return name
     layer, part, kind = parts.groups()
-    new_part = _ENDS.get(part) if layer is None else _GGUF_PARTS.get(part)
+    new_part = _ENDS.get(part) if layer is None else of_blocks.get(part)
     if new_part is None:
         return name
     return f"{new_part}.{kind}" if layer is None else f"model.layers.{layer}.{new_part}.{kind}"
