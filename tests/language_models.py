@@ -2,9 +2,12 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save_file
 from scipy.special import erf, softmax
+
+from icllab.core.prompt import TokenPrompt
 
 VOCABULARY, WIDTH, HEADS, SHARED, DIM, INNER, LAYERS = 13, 32, 4, 2, 8, 64, 2
 GPT2 = {"model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": 9, "n_embd": WIDTH, "n_layer": LAYERS}
@@ -58,6 +61,11 @@ def drawn(config):
         name: (0.3 * rng.normal(size=shape) + 0.7 * (len(shape) == 1)).astype(np.float32)
         for name, shape in shapes(config).items()
     }
+
+
+def prompt(ids):
+    """Token ids as a prompt, with one target more."""
+    return TokenPrompt(jnp.asarray([*ids, 0], jnp.int32))
 
 
 def norm(x, scale, shift=None, epsilon=1e-5):

@@ -297,8 +297,8 @@ class _Layers:
         parts = {"none": {}, "head": {"q": dim, "k": dim}, "all": {"q": sizes[0], "k": sizes[1]}}[self.form.qk_norm]
         qk_norms = tuple(self.weights.take(f"{at}self_attn.{p}_norm.weight", size) for p, size in parts.items())
         norms = tuple(self.weights.norm(f"{at}{part}", width, shift=False) for part in NORMS[self.form.norm])
-        heads = (per_head(part, dim) for part in (q, k, v))
-        return BlockWeights(*heads, from_heads(output, dim), norms, dense, qk_norms)
+        q, k, v = (per_head(part, dim) for part in (q, k, v))
+        return BlockWeights(q, k, v, from_heads(output, dim), norms, dense, qk_norms)
 
     def _parts(self, at: str, names: tuple[str, ...], fused: str, sizes: list[int], bias: bool) -> tuple[Affine, ...]:
         """Layers that read the stream, each a tensor or, if they are fused, rows of one."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -53,18 +54,21 @@ _ENDS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "outpu
 _ENDS |= {"E": "model.embed_tokens", "norm_f.gamma": "model.norm"}
 
 
-def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transformer:
+def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = (), dtype: str | None = None) -> Transformer:
     """Load the language model in a folder or file as a predictor of token prompts, with the file's weights.
 
-    A folder has ``config.json`` and ``*.safetensors`` (GPT-2, GPT-NeoX, Llama, Qwen2; in shards too), or one ``.gguf``
-    or ``.npz`` file. A GGUF file has Llama or Qwen2 in a type that the package ``gguf`` dequantises; an ``.npz`` file
-    is one of glassllm. Numbers get JAX's default type of floats. Nothing is folded, unpickled or fetched. Needs the
-    extra ``[pretrained]``, an ``.npz`` file nothing.
+    A folder has ``config.json`` and ``*.safetensors`` (GPT-2, GPT-Neo, GPT-NeoX, Llama, Mistral, Qwen2, Qwen3, Gemma 2,
+    text of Gemma 3, Phi-3, OLMo 2, SmolLM3; in shards too), or one ``.gguf`` or ``.npz`` file. A GGUF file has Llama,
+    Mistral, Qwen2, Qwen3, Gemma 2 or Gemma 3 in a type that the package ``gguf`` dequantises, one tensor at a time; an
+    ``.npz`` file is one of glassllm. Numbers get JAX's default type of floats. Nothing is folded, unpickled or fetched.
+    Needs the extra ``[pretrained]``, an ``.npz`` file nothing.
 
     Args:
         path: Folder or file.
         ignore: Names of fields that are not known and change nothing. The model and results on it name them. A known
             field with a value that is not understood is refused all the same.
+        dtype: ``"bfloat16"`` keeps matrices so, in half the memory; they compute in JAX's default type. None: that
+            type, float32 unless 64 bits are enabled; or ``"float32"``.
 
     Raises:
         InputError: A field or tensor is not understood, which is named; a shape is another than the configuration says;
@@ -76,6 +80,8 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
     """
     if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
         raise expected("ignore", "a list of names of fields", ignore)
+    if dtype not in (None, "float32", "bfloat16"):
+        raise expected("dtype", "'bfloat16', 'float32' or None", dtype)
     place = model_path(path)
     configuration, file = _opened(place, ignore)
     shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
@@ -96,11 +102,11 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = ()) -> Transfo
             raise expected(name, "only known tensors", file.shapes[name])
     not_finite = []
 
-    def read(name: str) -> np.ndarray:
-        array = file.read(name)
-        if not np.isfinite(array).all():
+    def read(name: str) -> jax.Array:
+        array = file.read(name, dtype if len(file.shapes[name]) > 1 else None)
+        if array.size and not np.isfinite([array.min(), array.max()]).all():
             not_finite.append(name)
-        return array
+        return jax.device_put(array)
 
     model = family.build(config, Weights(file.shapes, read))
     if not_finite:
@@ -191,7 +197,7 @@ def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFil
         except (ValueError, RecursionError) as error:
             raise damaged(path, error) from error
         shapes = {name: _oriented(name, shape) for name, shape in tensors.shapes.items()}
-        return configuration, TensorFile(shapes, lambda name: _transposed(name, tensors.read(name)))
+        return configuration, TensorFile(shapes, lambda name, dtype=None: _transposed(name, tensors.read(name, dtype)))
     raw = read_json(path / "config.json")
     configuration = from_json(raw, ignore)
     tensors = _shards(path)
@@ -243,7 +249,9 @@ def _renamed(path: Path, file: TensorFile, rename: Any) -> TensorFile:
     names = {rename(name): name for name in file.shapes}
     if len(names) != len(file.shapes):
         raise damaged(path, "two tensors of one name")
-    return TensorFile({new: file.shapes[old] for new, old in names.items()}, lambda name: file.read(names[name]))
+    return TensorFile(
+        {new: file.shapes[old] for new, old in names.items()}, lambda name, dtype=None: file.read(names[name], dtype)
+    )
 
 
 def _gguf_name(of_blocks: Mapping[str, str], name: str) -> str:
