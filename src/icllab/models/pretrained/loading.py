@@ -20,6 +20,7 @@ from icllab.models.pretrained.configurations import Configuration, family_and_fi
 from icllab.models.pretrained.files import (
     BUFFERS,
     DAMAGED,
+    PART,
     TensorFile,
     damaged,
     npz_file,
@@ -102,11 +103,12 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = (), dtype: str
             raise expected(name, "only known tensors", file.shapes[name])
     not_finite = []
 
-    def read(name: str) -> jax.Array:
+    def read(name: str) -> Any:
         array = file.read(name, dtype if len(file.shapes[name]) > 1 else None)
         if array.size and not np.isfinite([array.min(), array.max()]).all():
             not_finite.append(name)
-        return jax.device_put(array)
+        # Large arrays are handed over at once; views of small ones need no compilation.
+        return jax.device_put(array) if array.nbytes > PART else array
 
     model = family.build(config, Weights(file.shapes, read))
     if not_finite:
