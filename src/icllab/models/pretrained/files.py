@@ -59,14 +59,13 @@ class Place(NamedTuple):
     begin: int
     shape: tuple[int, ...]
     row: int
-    stored: np.dtype
     numbers: Callable[[np.ndarray], np.ndarray]
 
-    def read(self, name: str, dtype: Any) -> np.ndarray:
+    def read(self, dtype: Any) -> np.ndarray:
         """The tensor, converted in parts, in memory that JAX can use as it is; the file is not kept in memory."""
         width = self.shape[-1] if self.shape else 1
         count = math.prod(self.shape) // max(width, 1)
-        dtype = require_held(name, self.stored, dtype)
+        dtype = default_type() if dtype is None else np.dtype(dtype)
         spare = np.empty(count * width * dtype.itemsize + 64, np.uint8)
         first = -spare.ctypes.data % 64
         array = spare[first : first + count * width * dtype.itemsize].view(dtype).reshape(count, width)
@@ -108,13 +107,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def require_held(name: str, stored: np.dtype, dtype: Any) -> np.dtype:
-    """The type of floats that a tensor gets; None: JAX's default type, which may not round the numbers."""
-    default = np.dtype(jnp.zeros(()).dtype)
-    if dtype is None and stored.itemsize > default.itemsize:
+def default_type() -> np.dtype:
+    """JAX's default type of floats."""
+    return np.dtype(jnp.zeros(()).dtype)
+
+
+def require_held(name: str, stored: np.dtype) -> None:
+    """Raise if JAX's default type of floats rounds the numbers of a file."""
+    default = default_type()
+    if stored.itemsize > default.itemsize:
         hint = "jax.config.update('jax_enable_x64', True) keeps 64 bits"
         raise expected(name, f"numbers that {default} holds", stored.name, hint)
-    return default if dtype is None else np.dtype(dtype)
 
 
 def safetensors_files(paths: list[Path], places: Mapping[str, Path] | None = None) -> TensorFile:
@@ -149,8 +152,9 @@ def safetensors_files(paths: list[Path], places: Mapping[str, Path] | None = Non
             shapes[name], tensors[name] = shape, None
             if kind in SAFETENSORS_TYPES:
                 dtype = np.dtype(SAFETENSORS_TYPES[kind])
+                require_held(name, dtype)
                 row = (shape[-1] if shape else 1) * dtype.itemsize
-                tensors[name] = Place(path, 8 + size + begin, shape, row, dtype, operator.methodcaller("view", dtype))
+                tensors[name] = Place(path, 8 + size + begin, shape, row, operator.methodcaller("view", dtype))
     for name, path in (places or {}).items():
         if name not in tensors:
             raise damaged(path, f"no tensor {name!r}, which the index says it has")
@@ -162,7 +166,7 @@ def _readable(shapes: Mapping[str, tuple[int, ...]], places: Mapping[str, Place 
     def read(name: str, dtype: Any = None) -> np.ndarray:
         place = places[name]
         assert place is not None  # a mask is not read
-        return place.read(name, dtype)
+        return place.read(dtype)
 
     return TensorFile(shapes, read)
 
@@ -198,6 +202,7 @@ def npz_file(path: Path) -> tuple[TensorFile, str | None]:
     for name, (_, _, dtype) in headers.items():
         if dtype.kind != "f" or not dtype.isnative:
             raise expected(f"dtype of {name}", "float16, float32 or float64", str(dtype))
+        require_held(name, dtype)
 
     def read(name: str, dtype: Any = None) -> np.ndarray:
         with zipfile.ZipFile(path) as archive, archive.open(headers[name][0]) as stream:
@@ -207,6 +212,6 @@ def npz_file(path: Path) -> tuple[TensorFile, str | None]:
                     raise ValueError(f"more numbers in {name!r} than its header says")
             except (zipfile.BadZipFile, struct.error, *DAMAGED) as error:
                 raise damaged(path, error) from error
-        return array.astype(require_held(name, array.dtype, dtype), copy=False)
+        return array.astype(default_type() if dtype is None else np.dtype(dtype), copy=False)
 
     return TensorFile({name: shape for name, (_, shape, _) in headers.items()}, read), configuration

@@ -115,9 +115,8 @@ def gguf_file(path: Path) -> GGUF:
             begin,
             shapes[name],
             rows[-1] if rows else 0,
-            np.dtype(np.float32),
             functools.partial(dequantize, qtype=kind),
         )
         for name, (begin, rows, kind) in places.items()
     }
-    return GGUF(metadata, TensorFile(shapes, lambda name, dtype=None: tensors[name].read(name, dtype)))
+    return GGUF(metadata, TensorFile(shapes, lambda name, dtype=None: tensors[name].read(dtype)))
