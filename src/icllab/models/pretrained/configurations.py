@@ -12,11 +12,12 @@ from icllab.core.errors import expected, require_flag, require_integer, unknown
 from icllab.core.files import parse_json
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import unsaid
-from icllab.models.pretrained.families import Form, gpt2, gpt_neo, gpt_neox, llama, turned
+from icllab.models.pretrained.families import Form, gpt2, gpt_neo, gpt_neox, llama
 
 DESCRIBES = frozenset(
     """
     architectures model_type torch_dtype dtype use_bfloat16 transformers_version transformers.js_config name_or_path
+    model_name ignore_keys_at_rope_validation
     torchscript tf_legacy_loss return_dict use_return_dict output_attentions output_hidden_states output_past use_cache
     chunk_size_feed_forward attn_implementation experts_implementation is_llama_config is_decoder generation_config
     custom_pipelines auto_map distributed_config keys_to_ignore_at_inference use_flash_attention use_flash_attention_2
@@ -133,26 +134,6 @@ _GEMMA3 |= {"sliding_window_pattern": 6}
 _GEMMA3.pop("attn_logit_softcapping")
 
 
-def _windowed_after(config: Any, i: int) -> bool:
-    """Whether Qwen's layer i has a window."""
-    return config.use_sliding_window and config.sliding_window is not None and i >= config.max_window_layers
-
-
-def _windowed(config: Any, i: int) -> bool:
-    """Whether a layer of Mistral or Phi-3 has a window, in which layers do not differ."""
-    return config.sliding_window is not None
-
-
-def _windowed_in_turn(config: Any, i: int) -> bool:
-    """Whether Gemma's layer i is local."""
-    return (i + 1) % getattr(config, "sliding_window_pattern", 2) != 0
-
-
-def _windowed_without_places(config: Any, i: int) -> bool:
-    """Whether SmolLM3's layer i has a window: if it has no positions, and any layer has a window."""
-    return bool(config.use_sliding_window) and config.sliding_window is not None and not turned(config, i + 1)[i]
-
-
 FAMILIES = {
     "gpt2": Family(
         build=gpt2,
@@ -186,42 +167,42 @@ FAMILIES = {
     ),
     "llama": _LLAMA,
     "mistral": _like_llama(
-        Form(_windowed), defaults={"sliding_window": 4096}, only={"attention_bias": False, "layer_types": None}
+        Form("all"), defaults={"sliding_window": 4096}, only={"attention_bias": False, "layer_types": None}
     ),
     "qwen2": _like_llama(
-        Form(_windowed_after, bias="qkv"),
+        Form("after", bias="qkv"),
         flags={"use_sliding_window": False},
         defaults=_WINDOWS,
         only={"use_mrope": False, "attention_bias": True},
     ),
     "qwen3": _like_llama(
-        Form(_windowed_after, qk_norm="head"),
+        Form("after", qk_norm="head"),
         flags={"use_sliding_window": False},
         defaults={**_WINDOWS, "head_dim": 128},
         only={},
     ),
     "gemma2": _like_llama(
-        Form(_windowed_in_turn, norm="both", gemma=True),
+        Form("in turn", norm="both", gemma=True),
         flags={"tie_word_embeddings": True},
         defaults=_GEMMA2,
         only={"use_bidirectional_attention": (False, None)},
-        synonyms={"hidden_act": "hidden_activation"},
+        synonyms={"hidden_act": "hidden_activation", "sliding_window_size": "sliding_window"},
     ),
     "gemma3_text": _like_llama(
-        Form(_windowed_in_turn, norm="both", qk_norm="head", gemma=True),
+        Form("in turn", norm="both", qk_norm="head", gemma=True),
         flags={"tie_word_embeddings": True},
         defaults=_GEMMA3,
         only={"use_bidirectional_attention": (False, None), "attn_logit_softcapping": None},
         synonyms={"hidden_act": "hidden_activation"},
     ),
     "phi3": _like_llama(
-        Form(_windowed, fused=True),
+        Form("all", fused=True),
         defaults={"sliding_window": None, "rms_norm_eps": 1e-5, "original_max_position_embeddings": None},
         only={"attention_bias": False, "layer_types": None},
     ),
     "olmo2": _like_llama(Form(norm="output", qk_norm="all"), defaults={"rms_norm_eps": 1e-5}, only={"clip_qkv": None}),
     "smollm3": _like_llama(
-        Form(_windowed_without_places),
+        Form("unrotated"),
         flags={"tie_word_embeddings": True, "mlp_bias": False, "use_sliding_window": False},
         defaults={"rope_theta": 2e6, "no_rope_layers": None, "no_rope_layer_interval": 4, "sliding_window": None},
         only={},
@@ -230,7 +211,7 @@ FAMILIES = {
 
 
 class Configuration(NamedTuple):
-    """Fields with the names of transformers, the names of ignored fields, and what no field says: how it is stored.
+    """Fields with the names of transformers, the names of ignored fields, and the form of the stored weights.
 
     ``form`` may have ``rotary_pairs``, how coordinates are paired; ``rope_factors`` of the frequencies; and
     ``norm_offset``, which is added to the scales of norms.
@@ -276,7 +257,7 @@ def _require_known(name: str, kind: str, fields: Iterable[str], families: Iterab
     if kind not in families:
         for model, names in OTHER_MODELS.items():
             if field := next((field for field in (kind, *fields) if names.fullmatch(field)), None):
-                raise expected(name, "a dense transformer of text", f"{kind}, {model} (by {field!r})")
+                raise expected(name, "a dense transformer of text", f"{kind}, {model} (by {field})")
         raise unknown(name, kind, families)
 
 
@@ -488,10 +469,7 @@ def _of_family(kind: str, computing: Mapping[str, Any], fields: dict[str, Any]) 
 
 
 def _gguf_form(kind: str, factors: Any) -> dict[str, Any]:
-    """How a GGUF file stores weights: Llama's rows of queries and keys are in another order than in transformers.
-
-    Scales of Gemma's norms have their offset added.
-    """
+    """Form of the weights: Llama's queries and keys have rows in another order, Gemma's norms their offset added."""
     form = {"rotary_pairs": "adjacent" if kind == "llama" else "halves"}
     form |= {"norm_offset": 0.0} if kind.startswith("gemma") else {}
     return form | ({} if factors is None else {"rope_factors": tuple(np.asarray(factors, float).tolist())})

@@ -187,7 +187,7 @@ class Form(NamedTuple):
     """Differences of families of Llama's form.
 
     Attributes:
-        sliding: Whether layer i has a window, if ``config.layer_types`` does not say.
+        sliding: Layers with a window, a name of :data:`SLIDING`, if ``config.layer_types`` does not say.
         bias: Biases of the attention if no field says which: ``"qkv"`` or False.
         norm: As in :class:`BlockOptions`, and so is the next.
         qk_norm: Norms of queries and keys.
@@ -195,7 +195,7 @@ class Form(NamedTuple):
         gemma: Whether the embedding is scaled by the root of the width, and norms have the offset 1.
     """
 
-    sliding: Callable[[Any, int], bool] = lambda config, i: False
+    sliding: str = "none"
     bias: bool | str = False
     norm: str = "pre"
     qk_norm: str = "none"
@@ -204,6 +204,14 @@ class Form(NamedTuple):
 
 
 PLAIN = Form()
+SLIDING: dict[str, Callable[[Any, int], bool]] = {
+    "none": lambda config, i: False,
+    "all": lambda config, i: config.sliding_window is not None,
+    "after": lambda config, i: _window(config) is not None and i >= config.max_window_layers,
+    "in turn": lambda config, i: (i + 1) % getattr(config, "sliding_window_pattern", 2) != 0,
+    "unrotated": lambda config, i: _window(config) is not None and not turned(config, config.num_hidden_layers)[i],
+}
+"""Layers with a window: of Mistral, Qwen, Gemma and SmolLM3 (those without positions)."""
 NORMS = {
     "pre": ("input_layernorm", "post_attention_layernorm"),
     "output": ("post_attention_layernorm", "post_feedforward_layernorm"),
@@ -248,9 +256,8 @@ class _Layers:
         self.mlp_bias = getattr(config, "mlp_bias", False)
         count = config.num_hidden_layers
         self.turned = turned(config, count)
-        names = ("full_attention", "sliding_attention")
-        kinds = getattr(config, "layer_types", None) or [names[form.sliding(config, i)] for i in range(count)]
-        window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+        windowed, window = SLIDING[form.sliding], _window(config)
+        kinds = getattr(config, "layer_types", None) or [_LAYERS[windowed(config, i)] for i in range(count)]
         if window is None and set(kinds) - {"full_attention"}:
             raise unsaid("layer_types", kinds, "full_attention in each layer without a sliding_window")
         self.windows = windows("layer_types", kinds, window, count, local="sliding_attention")
@@ -311,8 +318,13 @@ class _Layers:
         return tuple(Affine(whole[:, end - size : end]) for end, size in zip(ends, sizes, strict=True))
 
 
+def _window(config: Any) -> Any:
+    """The window of layers that have one, or None."""
+    return getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+
+
 def turned(config: Any, count: int) -> list[bool]:
-    """Whether each layer has rotary positions; in SmolLM3 some have none."""
+    """True for each layer with rotary positions; some layers of SmolLM3 have none."""
     if not hasattr(config, "no_rope_layers"):
         return [True] * count
     listed, every = config.no_rope_layers, config.no_rope_layer_interval
