@@ -13,7 +13,8 @@ from language_models import EXTRA, GPT2, LLAMA, NEOX, QWEN2, SIZES, TIED, drawn
 
 from icllab.core.errors import InputError
 from icllab.models import pretrained
-from icllab.models.pretrained.configurations import family_and_fields, from_gguf, from_json
+from icllab.models.pretrained.configurations import family_and_fields, from_json
+from icllab.models.pretrained.gguf_configurations import from_gguf
 
 IDS = np.array([3, 1, 4, 1, 5, 12, 0])
 CONFIGS = {"gpt2": GPT2, "gpt_neox": NEOX, "llama": LLAMA, "qwen2": QWEN2}

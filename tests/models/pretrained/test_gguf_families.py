@@ -1,5 +1,7 @@
 """GGUF files of families, written from the weights of tiny models: the same function as from safetensors."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -85,7 +87,7 @@ def llama3_factors(config):
     return np.array(factors, np.float32)
 
 
-def write(path, name, config, weights, keys):
+def write(path, name, config, weights, keys, factors=llama3_factors):
     architecture, gemma = CASES[name][0], "gemma" in name
     writer = gguf.GGUFWriter(path, architecture)
     counts = {"context_length": 64, "embedding_length": WIDTH, "block_count": config["num_hidden_layers"]}
@@ -106,7 +108,7 @@ def write(path, name, config, weights, keys):
             new = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}[parts[0]] + ".weight"
         writer.add_tensor(new, np.ascontiguousarray(value))
     if name == "llama 3":
-        writer.add_tensor("rope_freqs.weight", llama3_factors(config))
+        writer.add_tensor("rope_freqs.weight", factors(config))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -159,3 +161,43 @@ def test_other_architectures_are_refused_by_their_kind(architecture, kind, tmp_p
     message = rf"{architecture}, {kind} " if kind else f"unknown general.architecture '{architecture}'"
     with pytest.raises(InputError, match=message):
         pretrained.load(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(
+    "factors", [np.ones(3), np.ones(5), -np.ones(4), np.ones((2, 2)), np.array([1, np.nan, 1, 1])], ids=str
+)
+def test_other_factors_of_the_frequencies_are_refused(factors, tmp_path):
+    _, fields, keys = CASES["llama 3"]
+    config = {**SIZES, **fields}
+    arguments = ("llama 3", config, drawn(config), keys, lambda _: factors.astype(np.float32))
+    with pytest.raises(InputError, match=r"^(factors|rope_freqs.weight): expected"):
+        pretrained.load(write(tmp_path / "model.gguf", *arguments))
+
+
+VALUES = [0, 1, 2, 3, 5, 8, 24, 2**31, 0.0, 0.5, 3.0, -1.0, float("nan"), "linear", "yarn", "", True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_five_hundred_mistakes_in_keys_are_refused_in_one_line(name, tmp_path):
+    """A key with a random value is refused in one line, or changes nothing, or the model is finite."""
+    _, fields, keys = CASES[name]
+    config = {**SIZES, **fields}
+    weights, choose, refused = drawn(config), random.Random(name), 0
+    known = ["block_count", "embedding_length", "feed_forward_length", "attention.head_count", "rope.freq_base"]
+    known += ["attention.head_count_kv", "attention.layer_norm_rms_epsilon", "attention.key_length", "vocab_size"]
+    known += ["attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.dimension_count"]
+    known += ["attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", "expert_count", "a.key"]
+    for _ in range(500):
+        mistakes = {choose.choice(known): choose.choice(VALUES) for _ in range(choose.choice([1, 1, 2]))}
+        path = write(tmp_path / "model.gguf", name, config, weights, {**keys, **mistakes})
+        try:
+            model = pretrained.load(path)
+        except InputError as error:
+            refused += 1
+            message = str(error)
+        else:
+            message = ""
+            assert len(model.blocks) == config["num_hidden_layers"], mistakes
+        assert "\n" not in message, mistakes
+    assert refused > 100

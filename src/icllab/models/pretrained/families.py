@@ -1,4 +1,4 @@
-"""Language models as configurations of one :class:`Transformer`, with the names of transformers: those of Llama's form.
+"""Families of language models as configurations of one :class:`Transformer`, with the names of transformers.
 
 ``config`` has the fields of the family's configuration in transformers as attributes, ``weights`` the tensors by their
 names there. Nothing is folded.

@@ -16,7 +16,7 @@ import numpy as np
 from icllab.core.errors import InputError, ResultWarning, expected, require_path
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import Weights
-from icllab.models.pretrained.configurations import Configuration, family_and_fields, from_gguf, from_json, glassllm
+from icllab.models.pretrained.configurations import Configuration, family_and_fields, from_json, glassllm
 from icllab.models.pretrained.files import (
     BUFFERS,
     DAMAGED,
@@ -27,6 +27,7 @@ from icllab.models.pretrained.files import (
     read_json,
     safetensors_files,
 )
+from icllab.models.pretrained.gguf_configurations import from_gguf
 from icllab.models.pretrained.gguf_files import gguf_file
 from icllab.models.pretrained.ignored_fields import AssumedTransformer
 
@@ -179,11 +180,14 @@ def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFil
     """The configuration and the tensors, with the names of transformers."""
     if path.suffix.lower() == ".gguf" and path.is_file():
         metadata, stored = gguf_file(path)
-        gemma = str(metadata.get("general.architecture")).startswith("gemma")
+        kind = str(metadata.get("general.architecture"))
+        gemma = kind.startswith("gemma")
         tensors = _renamed(path, stored, functools.partial(_gguf_name, _GGUF_PARTS | (_GGUF_GEMMA if gemma else {})))
         rows = tensors.shapes.get("model.embed_tokens.weight", (0,))[0]
         shapes = dict(tensors.shapes)
-        factors = stored.read("rope_freqs.weight") if shapes.pop("rope_freqs.weight", None) else None
+        factors = None
+        if kind == "llama" and len(shapes.get("rope_freqs.weight", ())) == 1:
+            factors = stored.read("rope_freqs.weight") if shapes.pop("rope_freqs.weight") else None
         tied = "lm_head.weight" not in shapes
         return from_gguf(metadata, rows, ignore, tied=tied, factors=factors), TensorFile(shapes, tensors.read)
     if path.suffix.lower() == ".npz" and path.is_file():
