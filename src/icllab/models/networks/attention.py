@@ -33,8 +33,7 @@ from icllab.models.networks.norms import Norm, RMSNorm
 Weighting: TypeAlias = str | Callable[[Array], Array]
 Similarity: TypeAlias = Callable[[Array, Array], Array]
 
-NORMALISATIONS = ("none", "examples")
-QK_NORMS = ("none", "head", "all")
+NAMES = {"normalisation": ("none", "examples"), "qk_norm": ("none", "head", "all")}
 PAIRS = ("halves", "adjacent")
 
 
@@ -165,10 +164,9 @@ class Attention(eqx.Module):
         require_kernel("weighting", weighting)
         if similarity is not None and not callable(similarity):
             raise expected("similarity", "a function of a query and a key, or None for their product", similarity)
-        if normalisation not in NORMALISATIONS:
-            raise unknown("normalisation", normalisation, NORMALISATIONS)
-        if qk_norm not in QK_NORMS:
-            raise unknown("qk_norm", qk_norm, QK_NORMS)
+        for name, value in (("normalisation", normalisation), ("qk_norm", qk_norm)):
+            if value not in NAMES[name]:
+                raise unknown(name, value, NAMES[name])
         if rotary is not None:
             require_instance("rotary", rotary, Rotary, "Rotary(), or None")
             rotary.require_head(dim)
@@ -195,8 +193,7 @@ class Attention(eqx.Module):
         self.scale = dim**-0.5 if scale is None else scale
         self.normalisation = normalisation
         self.rotary = rotary
-        self.window = window
-        self.score_cap = score_cap
+        self.window, self.score_cap = window, score_cap
         of_qkv = (jnp.zeros((count, dim)) for count in (heads, kv_heads, kv_heads))
         self.biases = Biases(*of_qkv, output=None if bias == "qkv" else jnp.zeros(width)) if bias else None
         counts = (1, 1) if qk_norm == "head" else (heads, kv_heads)

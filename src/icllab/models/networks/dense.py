@@ -34,9 +34,9 @@ def product(x: Float[Array, "*rows inner"], weight: Float[Array, "inner outer"])
     """``x @ weight``; under ``vmap``, axes that only ``x`` has become rows of one product.
 
     An axis that the weights are mapped over too (members of an ensemble) stays a batch of products. Numbers of two
-    precisions are promoted as by ``jnp.matmul``; weights that are kept in bfloat16 are widened first.
+    precisions are promoted as by ``jnp.matmul``; weights in bfloat16 are widened first, unless ``x`` is so too.
     """
-    weight = wide(weight)
+    weight = weight if x.dtype == jnp.bfloat16 else wide(weight)
     rows, dtype = x.shape[:-1], jnp.result_type(x, weight)
     x, weight = x.astype(dtype), weight.astype(dtype)
     return _product.bind(x.reshape(-1, x.shape[-1]), weight).reshape(*rows, weight.shape[-1])
