@@ -97,7 +97,7 @@ def _require_head(kind: str, computing: Mapping[str, Any], fields: dict[str, Any
     if isinstance(width, int) and isinstance(heads, int) and heads:
         dim = fields.setdefault("head_dim", width // heads)
         for name in ("rope.dimension_count", "attention.value_length"):
-            if computing.get(name, dim) != dim:
+            if name in computing and computing[name] != dim:
                 raise unsaid(f"{kind}.{name}", computing[name], f"all {dim} of a head")
 
 

@@ -85,9 +85,9 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = (), dtype: str
     if dtype not in (None, "float32", "bfloat16"):
         raise expected("dtype", "'bfloat16', 'float32' or None", dtype)
     place = model_path(path)
-    configuration, file = _opened(place, ignore)
-    shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
     try:
+        configuration, file = _opened(place, ignore)
+        shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
         family, config = family_and_fields(configuration.fields, len(file.shapes), form=configuration.form)
         eqx.filter_eval_shape(lambda: family.build(config, shapes))
     except InputError:
