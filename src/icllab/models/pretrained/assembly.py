@@ -70,7 +70,7 @@ class Weights:
 
     def affine(self, name: str, outer: int, inner: int, *, bias: bool = True) -> Affine:
         """The weight [outer, inner] and the bias of a layer of PyTorch, as [inner, outer]."""
-        weight = self.take(f"{name}.weight", outer, inner).T
+        weight = jax.block_until_ready(self.take(f"{name}.weight", outer, inner).T)  # before the next one is read
         return Affine(weight, self.take(f"{name}.bias", outer) if bias else None)
 
     def norm(self, name: str, width: int, *, shift: bool = True) -> tuple[Any, ...]:

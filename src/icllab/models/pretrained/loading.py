@@ -1,6 +1,7 @@
 """Load language models from folders and files: the same function, with the weights of the file."""
 
 import functools
+import gc
 import os
 import re
 import warnings
@@ -105,6 +106,7 @@ def load(path: str | os.PathLike[str], *, ignore: Sequence[str] = (), dtype: str
     not_finite = []
 
     def read(name: str) -> Any:
+        gc.collect(0)  # at which JAX lets go of memory that it shared with arrays of NumPy
         array = file.read(name, dtype if len(file.shapes[name]) > 1 else None)
         if array.size and not np.isfinite([array.min(), array.max()]).all():
             not_finite.append(name)
