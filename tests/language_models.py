@@ -2,9 +2,12 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save_file
 from scipy.special import erf, softmax
+
+from icllab.core.prompt import TokenPrompt
 
 VOCABULARY, WIDTH, HEADS, SHARED, DIM, INNER, LAYERS = 13, 32, 4, 2, 8, 64, 2
 GPT2 = {"model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": 9, "n_embd": WIDTH, "n_layer": LAYERS}
@@ -58,6 +61,11 @@ def drawn(config):
         name: (0.3 * rng.normal(size=shape) + 0.7 * (len(shape) == 1)).astype(np.float32)
         for name, shape in shapes(config).items()
     }
+
+
+def prompt(ids):
+    """Token ids as a prompt, with one target more."""
+    return TokenPrompt(jnp.asarray([*ids, 0], jnp.int32))
 
 
 def norm(x, scale, shift=None, epsilon=1e-5):
@@ -225,3 +233,86 @@ def write_glassllm(path, weights, **fields):
         arrays[new] = value.T if "_proj" in name else value
     np.savez_compressed(path, **arrays)
     return path
+
+
+CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2"}
+CLASSES |= {"gemma3_text": "Gemma3", "phi3": "Phi3", "olmo2": "Olmo2", "smollm3": "SmolLM3", "gpt_neo": "GPTNeo"}
+CLASSES |= {"gpt2": "GPT2LMHead"}
+
+
+def tensor_shapes(config):
+    """Names and shapes of the tensors of a configuration, as transformers has them."""
+    kind, layers, rows = (
+        config["model_type"],
+        config.get("num_hidden_layers", config.get("n_layer", config.get("num_layers"))),
+        config["vocab_size"],
+    )
+    places = config.get("n_positions", config.get("max_position_embeddings"))
+    if kind == "gpt2":
+        width, inner = config["n_embd"], 4 * config["n_embd"]
+        parts = {"attn.c_attn": (width, 3 * width), "attn.c_proj": (width, width), "mlp.c_fc": (width, inner)}
+        parts |= {"mlp.c_proj": (inner, width), "ln_1": (width,), "ln_2": (width,)}
+        names = {f"transformer.h.{i}.{p}.weight": shape for i in range(layers) for p, shape in parts.items()}
+        names |= {f"transformer.h.{i}.{p}.bias": shape[-1:] for i in range(layers) for p, shape in parts.items()}
+        names |= {"transformer.wte.weight": (rows, width), "transformer.wpe.weight": (places, width)}
+        return names | {f"transformer.ln_f.{part}": (width,) for part in ("weight", "bias")}
+    width = config["hidden_size"]
+    if kind == "gpt_neo":
+        inner, linear = 4 * width, (width, width)
+        parts = {f"attn.attention.{p}_proj.weight": linear for p in ("q", "k", "v", "out")}
+        parts |= {"mlp.c_fc.weight": (inner, width), "mlp.c_proj.weight": (width, inner), "mlp.c_fc.bias": (inner,)}
+        parts |= {f"{p}.{end}": (width,) for p in ("ln_1", "ln_2") for end in ("weight", "bias")}
+        parts |= {"mlp.c_proj.bias": (width,), "attn.attention.out_proj.bias": (width,)}
+        names = {f"transformer.h.{i}.{part}": shape for i in range(layers) for part, shape in parts.items()}
+        names |= {"transformer.wte.weight": (rows, width), "transformer.wpe.weight": (places, width)}
+        return names | {f"transformer.ln_f.{part}": (width,) for part in ("weight", "bias")}
+    inner, heads = config["intermediate_size"], config["num_attention_heads"]
+    shared, dim = config.get("num_key_value_heads", heads), config.get("head_dim") or width // heads
+    parts = {"self_attn.o_proj": (width, heads * dim), "mlp.down_proj": (width, inner)}
+    if kind == "phi3":
+        parts |= {"self_attn.qkv_proj": ((heads + 2 * shared) * dim, width), "mlp.gate_up_proj": (2 * inner, width)}
+    else:
+        parts |= {
+            "self_attn.q_proj": (heads * dim, width),
+            "mlp.gate_proj": (inner, width),
+            "mlp.up_proj": (inner, width),
+        }
+        parts |= {f"self_attn.{p}_proj": (shared * dim, width) for p in "kv"}
+    gemma = kind.startswith("gemma")
+    norms = ["post_attention_layernorm"] + (["input_layernorm"] if kind != "olmo2" else [])
+    norms += ["post_feedforward_layernorm"] if gemma or kind == "olmo2" else []
+    norms += ["pre_feedforward_layernorm"] if gemma else []
+    parts |= dict.fromkeys(norms, (width,))
+    if kind in ("qwen3", "gemma3_text"):
+        parts |= {"self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,)}
+    if kind == "olmo2":
+        parts |= {"self_attn.q_norm": (heads * dim,), "self_attn.k_norm": (shared * dim,)}
+    names = {f"model.layers.{i}.{part}.weight": shape for i in range(layers) for part, shape in parts.items()}
+    if kind == "qwen2":
+        names |= {
+            f"model.layers.{i}.self_attn.{p}_proj.bias": parts[f"self_attn.{p}_proj"][:1]
+            for i in range(layers)
+            for p in "qkv"
+        }
+    names |= {"model.embed_tokens.weight": (rows, width), "model.norm.weight": (width,)}
+    tied = config.get("tie_word_embeddings", gemma or kind == "smollm3")
+    return names if tied else names | {"lm_head.weight": (rows, width)}
+
+
+def logits_of_transformers(folder, ids):
+    """Logits of transformers; None if it does not open the folder, lacks a tensor, or finds one of another shape."""
+    import torch
+    import transformers
+
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    name = CLASSES[kind] + ("Model" if kind == "gpt2" else "ForCausalLM")
+    try:
+        model, report = getattr(transformers, name).from_pretrained(
+            folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+        )
+        if report["missing_keys"] or report["mismatched_keys"] or report["unexpected_keys"]:
+            return None
+        with torch.no_grad():
+            return model.eval()(torch.tensor(ids)[None]).logits[0].numpy()
+    except Exception:
+        return None

@@ -174,7 +174,7 @@ def test_a_seed_is_no_key(make, key, came):
         (block, {"mlp": 32}, "mlp: expected a tuple of widths, one for each hidden layer, or None for attention only"),
         (block, {"mlp": ("4",)}, f"mlp: {INTEGER}'4'"),
         (block, {"head_dim": -2}, f"head_dim: {INTEGER}-2"),
-        (block, {"norm": None}, "unknown norm None; known: none, post, pre"),
+        (block, {"norm": None}, "unknown norm None; known: "),
         (Transformer.raventos, {"dim": 2, "length": 3, "width": "4", "key": KEY}, f"width: {INTEGER}'4'"),
         (Transformer.lu, {"dim": 2, "dense": "no", "key": KEY}, "dense: expected True or False, got 'no'"),
         (Joined, {"answers": "last", "causal": "no", "query_is_key": True}, "causal: expected True or False, got 'no'"),

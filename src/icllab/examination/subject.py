@@ -36,7 +36,7 @@ class Subject:
 
     name: str
     network: Predictor
-    task: AbstractTask
+    task: Any
     trained_on: int | None = None
     checkpoints: Mapping[int, Predictor] = field(default_factory=dict)
     complaints: tuple[str, ...] = ()

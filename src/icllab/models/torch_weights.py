@@ -17,10 +17,10 @@ import numpy as np
 from icllab.core.errors import expected, kind_of, unknown
 from icllab.core.prompt import TokenPrompt
 from icllab.models import transformer_lens
-from icllab.models.networks.embedding import Interleaved, Tokens
-from icllab.models.networks.transformer import BlockOptions, Transformer
-from icllab.models.pretrained.assembly import Affine, BlockWeights, Weights, activation, assembled
-from icllab.models.pretrained.configurations import FAMILIES, Family, family_and_fields
+from icllab.models.networks.embedding import Interleaved
+from icllab.models.networks.transformer import Transformer
+from icllab.models.pretrained.assembly import Affine, Weights
+from icllab.models.pretrained.configurations import FAMILIES, family_and_fields
 from icllab.models.pretrained.families import gpt2_backbone
 from icllab.models.pretrained.files import BUFFERS
 from icllab.models.pytorch import FromTorch
@@ -39,10 +39,10 @@ def from_torch(
 ) -> Transformer:
     """The transformer with the weights of a PyTorch module, which computes the same function.
 
-    Without names of parts, known are ``GPT2LMHeadModel``, ``GPTNeoXForCausalLM`` (Pythia), ``GPTNeoForCausalLM``,
-    ``LlamaForCausalLM`` and ``Qwen2ForCausalLM`` of transformers, ``HookedTransformer`` and ``TransformerBridge`` of
-    TransformerLens, and the ``TransformerModel`` of Garg et al., which answers regression prompts. The others answer
-    token prompts. Any other module is a predictor as ``FromTorch``.
+    Without names of parts, known are the causal language models of transformers of the families that
+    :func:`~icllab.models.pretrained.load` opens, ``HookedTransformer`` and ``TransformerBridge`` of TransformerLens,
+    and the ``TransformerModel`` of Garg et al., which answers regression prompts. The others answer token prompts. Any
+    other module is a predictor as ``FromTorch``.
 
     An attribute of the configuration that is not known is taken to be off if it is None, False or empty; with any other
     value it is refused. Attributes that begin with an underscore are the library's own.
@@ -167,59 +167,9 @@ def _garg(config: Any, weights: Weights) -> Transformer:
     return gpt2_backbone(config, weights, "_backbone.", Interleaved(), embedding, weights.affine("_read_out", 1, width))
 
 
-def _gpt_neo(config: Any, weights: Weights) -> Transformer:
-    """GPT-Neo, without a scale of the scores and with a window in every second layer."""
-    heads, width, count = config.num_heads, config.hidden_size, config.num_layers
-    if width % heads:
-        raise expected("num_heads", f"a divisor of the width {width}", heads)
-    inner = config.intermediate_size or 4 * width
-    options = [
-        BlockOptions(
-            heads=heads,
-            mlp=(inner,),
-            norm="pre",
-            epsilon=config.layer_norm_epsilon,
-            nonlinearity=activation(config, "activation_function"),
-            bias=True,
-            scale=1.0,
-            window=window,
-        )
-        for window in transformer_lens.windows("attention_layers", config.attention_layers, config.window_size, count)
-    ]
-
-    def block(i: int) -> BlockWeights:
-        prefix = f"transformer.h.{i}."
-        names = (f"{prefix}attn.attention.{part}_proj" for part in "qkv")
-        projections = (weights.affine(name, width, width, bias=False).weight for name in names)
-        zeros = np.zeros((heads, width // heads), table.dtype)
-        q, k, v = (Affine(weight.reshape(width, heads, -1), zeros) for weight in projections)
-        out = weights.affine(f"{prefix}attn.attention.out_proj", width, width)
-        dense = weights.affine(f"{prefix}mlp.c_fc", inner, width), weights.affine(f"{prefix}mlp.c_proj", width, inner)
-        norms = tuple(weights.norm(f"{prefix}ln_{j}", width) for j in (1, 2))
-        return BlockWeights(q, k, v, Affine(out.weight.reshape(heads, -1, width), out.bias), norms, dense)
-
-    tied, rows = config.tie_word_embeddings, (config.vocab_size, width)
-    table = weights.take("transformer.wte.weight", *rows)
-    places = weights.take("transformer.wpe.weight", config.max_position_embeddings, width)
-    final = weights.norm("transformer.ln_f", width)
-    readout = None if tied else weights.affine("lm_head", *rows, bias=False)
-    arrangement = Tokens(rows[0], tied=tied)
-    return assembled(arrangement, options, map(block, range(count)), Affine(table), places, final, readout)
-
-
 _WRAPPED = "._original_component"
 _GARG_UNUSED = re.compile(rf"{BUFFERS.pattern}|^_backbone\.wte\.weight$")
-_GPT_NEO = Family(
-    build=_gpt_neo,
-    sizes=("vocab_size", "max_position_embeddings", "hidden_size", "num_layers", "num_heads"),
-    layers="num_layers",
-    flags={"tie_word_embeddings": True},
-    defaults={"intermediate_size": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
-    | {"attention_layers": None, "window_size": 256},
-    only={},
-)
 _FAMILIES = FAMILIES | {
-    "gpt_neo": _GPT_NEO,
     "HookedTransformer": transformer_lens.HOOKED_TRANSFORMER,
     "NativeModel": transformer_lens.NATIVE_MODEL,
 }
@@ -237,10 +187,17 @@ class Source(NamedTuple):
 
 _SOURCES = {
     "GPT2LMHeadModel": Source("gpt2"),
-    "GPTNeoForCausalLM": Source("gpt_neo", no_effect=("attention_types",)),  # its attention_layers say the same
+    "GPTNeoForCausalLM": Source("gpt_neo"),
     "GPTNeoXForCausalLM": Source("gpt_neox"),
     "LlamaForCausalLM": Source("llama"),
+    "MistralForCausalLM": Source("mistral"),
     "Qwen2ForCausalLM": Source("qwen2"),
+    "Qwen3ForCausalLM": Source("qwen3"),
+    "Gemma2ForCausalLM": Source("gemma2"),
+    "Gemma3ForCausalLM": Source("gemma3_text"),
+    "Phi3ForCausalLM": Source("phi3"),
+    "Olmo2ForCausalLM": Source("olmo2"),
+    "SmolLM3ForCausalLM": Source("smollm3"),
     "HookedTransformer": Source("HookedTransformer", "cfg", None, transformer_lens.NO_EFFECT, transformer_lens.UNUSED),
     "NativeModel": Source("NativeModel", "cfg", None, transformer_lens.NO_EFFECT),
     "TransformerModel": Source("gpt2", "_backbone.config", _garg, unused=_GARG_UNUSED),

@@ -22,17 +22,7 @@ from icllab.models.pretrained.assembly import (
     unsaid,
 )
 from icllab.models.pretrained.configurations import Family
-
-
-def windows(name: str, kinds: Any, size: Any, count: int) -> list[int | None]:
-    """The window of each layer; None for layers that are not local."""
-    kinds = list(kinds or ())
-    if len(kinds) != count or set(kinds) - {"global", "local"}:
-        raise unsaid(name, kinds, f"global or local for each of {count} layers")
-    if "local" in kinds:
-        require_integer("window_size", size)
-    return [size if kind == "local" else None for kind in kinds]
-
+from icllab.models.pretrained.families import windows
 
 _NORMS = {"LN": "layer", "LNPre": "layer", "RMS": "rms", "RMSPre": "rms", None: "layer"}
 

@@ -318,7 +318,7 @@ def test_published_configurations(prompt):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"norm": "batch"}, "unknown norm 'batch'; known: none, post, pre"),
+        ({"norm": "batch"}, "unknown norm 'batch'; did you mean 'both'"),
         ({"layers": 0}, "layers: expected an integer of at least 1, got 0"),
         ({"heads": 3}, "heads: expected a divisor of the width 8, got 3"),
         ({"heads": 4, "kv_heads": 3}, "kv_heads: expected a divisor of the 4 heads, got 3"),

@@ -13,7 +13,8 @@ from language_models import EXTRA, GPT2, LLAMA, NEOX, QWEN2, SIZES, TIED, drawn
 
 from icllab.core.errors import InputError
 from icllab.models import pretrained
-from icllab.models.pretrained.configurations import family_and_fields, from_gguf, from_json
+from icllab.models.pretrained.configurations import family_and_fields, from_json
+from icllab.models.pretrained.gguf_configurations import from_gguf
 
 IDS = np.array([3, 1, 4, 1, 5, 12, 0])
 CONFIGS = {"gpt2": GPT2, "gpt_neox": NEOX, "llama": LLAMA, "qwen2": QWEN2}
@@ -107,6 +108,19 @@ def test_neutral_values_of_fields_that_compute(config, fields, tmp_path):
     np.testing.assert_array_equal(other, plain)
 
 
+@pytest.mark.parametrize(
+    "code", [{**LINEAR, "factor": 4.0}, {**LLAMA3, "factor": 8.0, "original_max_position_embeddings": 16}]
+)
+def test_a_stretched_code_counts_in_either_place(code, tmp_path):
+    weights = drawn(LLAMA)
+    plain, old, new = (
+        pretrained.load(files.write_folder(tmp_path / name, LLAMA | fields, weights)).logits(IDS)
+        for name, fields in (("a", {}), ("b", {"rope_scaling": code}), ("c", {"rope_parameters": code}))
+    )
+    np.testing.assert_array_equal(old, new)
+    assert np.abs(old - plain).max() > 1e-3
+
+
 def test_a_field_may_have_its_other_name_or_place_alone():
     renamed = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 9}
     config = {name: value for name, value in GPT2.items() if name not in ("n_embd", "n_head", "n_layer", "n_positions")}
@@ -131,13 +145,11 @@ REFUSED = [
         {"rope_scaling": LINEAR, "rope_parameters": PLACED},
         "rope_scaling and rope_parameters: expected one value",
     ),
-    (
-        LLAMA,
-        {"rope_scaling": {**LINEAR, "factor": 4.0}},
-        "rope_scaling.factor: expected no such field, or a factor of 1",
-    ),
-    (LLAMA, {"rope_scaling": {"type": "linear"}}, "type: expected default, or a factor of 1, got 'linear'"),
-    (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor: expected 1.0, got 0.5"),
+    (LLAMA, {"rope_scaling": {"factor": 4.0}}, "rope_scaling.factor: expected no such field with the code default"),
+    (LLAMA, {"rope_scaling": {"type": "linear"}}, "rope_scaling.factor: expected a number, for the code linear"),
+    (LLAMA, {"rope_scaling": {**LLAMA3, "factor": 8.0}}, "original_max_position_embeddings: expected a number"),
+    (LLAMA, {"rope_parameters": {"full_attention": PLACED}}, "rope_parameters.full_attention: expected no such field"),
+    (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor: expected 1.0 in this family, got 0.5"),
     (LLAMA, {"quantization_config": {"bits": 4}}, "quantization_config: expected None, got {'bits': 4}"),
     (LLAMA, {"is_causal": False}, "is_causal: expected True, got False"),
     (LLAMA, {"pruned_heads": {"0": [1]}}, "pruned_heads: expected {} or None"),
@@ -179,7 +191,7 @@ def test_the_pairing_of_coordinates_is_not_a_field(kind):
     config = CONFIGS[kind] | {"rotary_pairs": "adjacent"}
     with pytest.raises(InputError, match=r"^rotary_pairs: expected only known fields"):
         read(config)
-    assert read(config, ["rotary_pairs"])[0]["rotary_pairs"] == "halves"
+    assert "rotary_pairs" not in read(config, ["rotary_pairs"])[0]
 
 
 def test_ignore_is_a_list_of_names(tmp_path):
@@ -209,7 +221,7 @@ def test_keys_of_a_gguf_file_that_compute_nothing():
     ):
         configuration = read_keys(keys)
         assert family_and_fields(configuration.fields, 100) == family_and_fields(plain.fields, 100)
-        assert (configuration.rotary_pairs, configuration.ignored) == ("adjacent", ())
+        assert (configuration.form, configuration.ignored) == ({"rotary_pairs": "adjacent"}, ())
 
 
 @pytest.mark.parametrize(
@@ -219,7 +231,6 @@ def test_keys_of_a_gguf_file_that_compute_nothing():
             {"llama.attention.causal": False},
             "llama.attention.causal: expected only known keys, got False",
         ),
-        ({"llama.rope.scaling.factor": 8.0}, "llama.rope.scaling.factor: expected only known keys"),
         ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type: expected only known keys"),
         ({"llama.expert_count": 8}, "llama.expert_count: expected only known keys"),
         ({"llama.attention.value_length": 4}, "llama.attention.value_length: expected all 8 of a head, got 4"),

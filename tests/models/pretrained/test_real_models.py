@@ -68,3 +68,20 @@ def test_smollm2_has_induction_heads():
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
     likely = int(np.argmax(model.logits(tokenizer.encode("The capital of France is").ids)[-1]))
     assert tokenizer.decode([likely]) == " Paris"
+
+
+def test_gemma_3_is_what_transformers_reads():
+    """The file of Gemma 3 270M, which ``bench/fetch_models.py --only gemma`` brings, in parts of the same numbers."""
+    file = MODELS / "gemma" / "model.gguf"
+    if not file.is_file():
+        pytest.skip("needs models/gemma, which `bench/fetch_models.py --only gemma` brings under the Gemma terms")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("accelerate")  # without which transformers reads no GGUF file
+    model, ids = opened("gemma"), np.random.default_rng(0).integers(4, 262_144, 24)
+    assert [block.attention.window for block in model.blocks] == [512, 512, 512, 512, 512, None] * 3
+    peer = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    with torch.no_grad():
+        theirs = peer(torch.tensor(ids)[None], output_hidden_states=True)
+    hidden = [state[0].numpy() for state in theirs.hidden_states]
+    result = pretrained.verify(model, ids, theirs.logits[0].numpy(), hidden=hidden, tolerance=2e-5)
+    assert result.attrs["parts_at"] == "", result.difference.to_series().to_string()

@@ -106,6 +106,11 @@ class FrozenEntities(eqx.Module):
         attention, block = model.blocks[layer].attention, model.blocks[layer]
         if attention.weighting != SOFTMAX or attention.similarity is not None or attention.normalisation != "none":
             raise expected("model", "softmax attention of products, without another normalisation", attention.weighting)
+        for name in ("window", "score_cap", "qk_norms"):
+            if getattr(attention, name) is not None:
+                raise expected(name, "None, scores that are products of all queries and keys", getattr(attention, name))
+        if block.norm in ("output", "both"):
+            raise expected("norm", "an output that is added as it is", block.norm)
         if attention.rotary:
             raise expected(
                 "positions",
@@ -118,7 +123,7 @@ class FrozenEntities(eqx.Module):
             raise expected("model", "a context that sees no later tokens", "a context that sees them", "causal=True")
         activations, name = model.trace(prompt).activations, f"block{layer}.attention"
         stream = activations[f"block{layer - 1}" if layer else "embedding"]
-        stream = block.norms[0](stream) if block.norm == "pre" else stream
+        stream = block.read(0, stream)
         queries, keys, values = (activations[f"{name}.{part}"] for part in ("queries", "keys", "values"))
         rows = np.arange(len(layout.visible))
         rows = rows[layout.read] if len(queries) < len(rows) else rows

@@ -182,8 +182,7 @@ def _through(block: Block, streams: Array, layout: Layout) -> tuple[Array, Array
             seen, beside = stream[-1:], stream[-1:] + record.activations["block.attention"][-1:]
         else:
             seen = beside = record.activations["block.middle"][-1:]
-        reads = block.norms[1](seen) if block.norm == "pre" else seen
-        return reads[0], beside[0], after
+        return block.read(1, seen)[0], beside[0], after
 
     return jax.vmap(through)(streams)
 
@@ -225,6 +224,8 @@ def _last_reads(mlp: Perceptron | GatedPerceptron, reads: Array) -> Array:
 def _require_dense(block: Block) -> Perceptron | GatedPerceptron:
     if block.mlp is None:
         raise expected("model", "dense layers in every block", "attention only", "BlockOptions(mlp=(...,))")
+    if block.norm in ("output", "both"):
+        raise expected("model", "dense layers whose output is added as it is", f"norm={block.norm!r}", "it is normed")
     return block.mlp
 
 

@@ -24,6 +24,7 @@ from icllab.core.errors import expected, require_instance, require_known
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.models.interventions.edits import AbstractEdited, unedited
 from icllab.models.interventions.recording import Recorder
+from icllab.models.networks.dense import wide
 from icllab.models.networks.transformer import Transformer
 
 Outputs: TypeAlias = Sequence[Array | np.ndarray] | Array | np.ndarray
@@ -84,7 +85,7 @@ class PathPatched(AbstractEdited):
         for i, block in enumerate(self.model.blocks):
             output = activations[f"block{i}.attention.heads"]
             rows = None if len(output) == len(stream) else layout.read
-            plain, changed = (block.norms[0](x) if block.norm == "pre" else x for x in (stream, stream + change))
+            plain, changed = (block.read(0, x) for x in (stream, stream + change))
             reads, run = Recorder(), Recorder()
             block.attention(changed, layout, reads, rows)
             run = Recorder(lambda name, value, reads=reads: reads.activations[name] if name in self.through else value)
@@ -92,7 +93,7 @@ class PathPatched(AbstractEdited):
             received.append(run.activations["heads"])
             if rows is None:
                 sent = _change(output, self.senders[i], _of_block(self.outputs, i))
-                change = change + jnp.einsum("thd,hdw->tw", sent, block.attention.output)
+                change = change + jnp.einsum("thd,hdw->tw", sent, wide(block.attention.output))
                 stream = activations[f"block{i}"]
         return HeadsReplaced(self.model, self.receivers, received, None).edit_of(prompt)
 
@@ -116,22 +117,23 @@ def path_patched(
     their keys with a receiver keep theirs. To first order the effects of all receivers and of the dense layers add up.
 
     Args:
-        model: Transformer whose norms do not come after a sum.
+        model: Transformer whose norms are of what is read (``norm="pre"``), if it has any.
         senders: Pairs (block, head), counted from 0; or weights [block, head] from 0, kept, to 1, replaced.
         receivers: Likewise.
         through: Some of ``"queries"``, ``"keys"``, ``"values"``.
         outputs: Other outputs of the senders; None: zeros.
 
     Raises:
-        InputError: A head does not exist, no receiver is in a later block than a sender, the model is no transformer or
-            has post norms.
+        InputError: A head does not exist, no receiver is in a later block than a sender, or the model is no transformer
+            or has norms of what is added to the stream, or of the sum.
 
     Source: [WangIOI23].
     """
     if not isinstance(model, Transformer):
         raise expected("model", "a Transformer, without other interventions", type(model).__name__)
-    if any(block.norm == "post" for block in model.blocks):
-        raise expected("model", 'norm="pre" or "none"', "post", "the stream after a post norm is not a sum of heads")
+    if (norm := next((block.norm for block in model.blocks if not block.adds_heads), None)) is not None:
+        hint = "after a norm of what is added, or of the sum, the stream is not a sum of heads"
+        raise expected("model", 'norm="pre" or "none"', norm, hint)
     for name in through:
         require_known("through", name, INPUTS)
     sent, received = head_weights(model, senders, "senders"), head_weights(model, receivers, "receivers")

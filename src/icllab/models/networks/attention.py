@@ -22,17 +22,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from icllab.core.domains import Domain
+from icllab.core.domains import POSITIVE, Domain
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.kernels import ELEMENTWISE, SOFTMAX, require_kernel
 from icllab.models.interventions.recording import Record
 from icllab.models.networks.dense import product, require_spread
 from icllab.models.networks.embedding import Layout
+from icllab.models.networks.norms import Norm, RMSNorm
 
 Weighting: TypeAlias = str | Callable[[Array], Array]
 Similarity: TypeAlias = Callable[[Array, Array], Array]
 
-NORMALISATIONS = ("none", "examples")
+NAMES = {"normalisation": ("none", "examples"), "qk_norm": ("none", "head", "all")}
 PAIRS = ("halves", "adjacent")
 
 
@@ -40,13 +41,14 @@ PAIRS = ("halves", "adjacent")
 class Rotary:
     r"""The rotation of queries and keys by their position (RoPE).
 
-    .. math:: \theta_c = \text{base}^{-2c/\text{dim}}, \qquad c = 0, \dots, \text{dim}/2 - 1
+    .. math:: \theta_c = \text{base}^{-2c/\text{dim}} / f_c, \qquad c = 0, \dots, \text{dim}/2 - 1
 
     Attributes:
         base: Base of the angles' frequencies.
         dim: Number of coordinates that are turned, the first of a head; None: all of them.
         pairs: ``"halves"``: pair c is (c, c + dim/2), as in GPT-NeoX and Llama of transformers. ``"adjacent"``: pair c
             is (2c, 2c + 1), as in the paper and in GPT-J.
+        factors: :math:`f_c`, by which a context is stretched: one number for all pairs, or a tuple of one for each.
 
     Source: [Su24].
     """
@@ -54,9 +56,12 @@ class Rotary:
     base: float = 10_000.0
     dim: int | None = None
     pairs: str = "halves"
+    factors: float | tuple[float, ...] = 1.0
 
     def __post_init__(self) -> None:
-        Domain(above=0, text="a positive number").require_scalar("base", self.base)
+        factors = self.factors if isinstance(self.factors, tuple) else (self.factors,)
+        for name, value in (("base", self.base), *(("factors", factor) for factor in factors)):
+            POSITIVE.require_scalar(name, value)
         if self.dim is not None:
             require_integer("dim", self.dim, least=2)
         if self.pairs not in PAIRS:
@@ -67,6 +72,8 @@ class Rotary:
         turned = size if self.dim is None else self.dim
         if turned % 2 or turned > size:
             raise expected("dim", f"an even number of rotated coordinates, at most {size} of a head", turned)
+        if isinstance(self.factors, tuple) and len(self.factors) != turned // 2:
+            raise expected("factors", f"one for each of {turned // 2} pairs", len(self.factors))
 
 
 class Biases(NamedTuple):
@@ -110,7 +117,9 @@ class Attention(eqx.Module):
         normalisation: ``"none"``, or ``"examples"`` for one over the number of complete examples seen (at least 1).
         rotary: The rotation of queries and keys by their place, or None.
         window: A token sees only this many of the last tokens, itself among them; None: all that the layout allows.
+        score_cap: c, of scores :math:`c \tanh(s / c)`; None: the scores s themselves.
         biases: Biases of queries, keys, values [head, dim] and of the output [width]; None: there are none.
+        qk_norms: Norms of queries and of keys before they are rotated, of each head or of all heads as one; or None.
 
     Source: the rotation of queries and keys [Su24], shared keys and values [Ainslie23].
     """
@@ -125,7 +134,9 @@ class Attention(eqx.Module):
     normalisation: str = eqx.field(static=True)
     rotary: Rotary | None = eqx.field(static=True)
     window: int | None = eqx.field(static=True)
+    score_cap: float | None = eqx.field(static=True)
     biases: Biases | None
+    qk_norms: tuple[Norm, Norm] | None
 
     def __init__(
         self,
@@ -139,6 +150,9 @@ class Attention(eqx.Module):
         normalisation: str = "none",
         rotary: Rotary | None = None,
         window: int | None = None,
+        score_cap: float | None = None,
+        qk_norm: str = "none",
+        norm: Callable[[int], Norm] = RMSNorm,
         bias: bool | str = False,
         kv_heads: int | None = None,
         std: float | None = None,
@@ -150,13 +164,16 @@ class Attention(eqx.Module):
         require_kernel("weighting", weighting)
         if similarity is not None and not callable(similarity):
             raise expected("similarity", "a function of a query and a key, or None for their product", similarity)
-        if normalisation not in NORMALISATIONS:
-            raise unknown("normalisation", normalisation, NORMALISATIONS)
+        for name, value in (("normalisation", normalisation), ("qk_norm", qk_norm)):
+            if value not in NAMES[name]:
+                raise unknown(name, value, NAMES[name])
         if rotary is not None:
             require_instance("rotary", rotary, Rotary, "Rotary(), or None")
             rotary.require_head(dim)
         if window is not None:
             require_integer("window", window)
+        if score_cap is not None:
+            POSITIVE.require_scalar("score_cap", score_cap)
         if not (isinstance(bias, str) and bias == "qkv"):
             require_flag("bias", bias)
         if scale is not None:
@@ -176,9 +193,11 @@ class Attention(eqx.Module):
         self.scale = dim**-0.5 if scale is None else scale
         self.normalisation = normalisation
         self.rotary = rotary
-        self.window = window
+        self.window, self.score_cap = window, score_cap
         of_qkv = (jnp.zeros((count, dim)) for count in (heads, kv_heads, kv_heads))
         self.biases = Biases(*of_qkv, output=None if bias == "qkv" else jnp.zeros(width)) if bias else None
+        counts = (1, 1) if qk_norm == "head" else (heads, kv_heads)
+        self.qk_norms = None if qk_norm == "none" else (norm(counts[0] * dim), norm(counts[1] * dim))
 
     @property
     def group(self) -> int:
@@ -194,10 +213,10 @@ class Attention(eqx.Module):
     ) -> Float[Array, "row width"]:
         """Weighted sums for every token (or only for ``rows``) over the tokens that it sees.
 
-        ``record`` sees ``queries``, ``keys`` and ``values`` [token, head, dim], ``scores`` (before the mask) and
-        ``pattern`` [head, token, key], ``heads`` [token, head, dim]; the sum over heads is the result. With ``rotary``
-        queries and keys are the turned ones, and ``unrotated_queries``, ``unrotated_keys`` come before them. Keys and
-        values have a row for each head of their own; scores and patterns, for each head of queries.
+        ``record`` sees ``queries``, ``keys`` and ``values`` [token, head, dim], ``scores`` (capped, before the mask)
+        and ``pattern`` [head, token, key], ``heads`` [token, head, dim]; the sum over heads is the result. With
+        ``rotary`` queries and keys are the turned ones, and ``unrotated_queries``, ``unrotated_keys`` come before them.
+        Keys and values have a row for each head of their own; scores and patterns, for each head of queries.
         """
         width, heads, dim = self.query.shape
         visible, count = layout.visible, layout.examples
@@ -216,17 +235,23 @@ class Attention(eqx.Module):
             visible, count, places = visible[rows], count[rows], layout.place[rows]
         visible = visible[:, : layout.keys]
         if self.window is not None:
-            visible = visible & (places[:, None] - layout.place[: layout.keys] < self.window)
+            visible = visible & (places[:, None] - layout.key_places < self.window)
         q, k, v = (part.reshape(-1, of, dim) for part, of in zip((q, k, v), counts, strict=True))
         if self.biases is not None:
             q, k, v = (part + bias[None] for part, bias in zip((q, k, v), self.biases[:3], strict=True))
+        if self.qk_norms is not None:
+            parts = zip(self.qk_norms, (q, k), strict=True)
+            q, k = (norm(part.reshape(-1, len(norm.scale))).reshape(part.shape) for norm, part in parts)
         if self.rotary is not None:
             q, k = record("unrotated_queries", q), record("unrotated_keys", k)
             q, k = rotated(q, places, self.rotary), rotated(k, layout.place[: layout.keys], self.rotary)
         q, k, v = record("queries", q), record("keys", k), record("values", v)
         if self.group > 1:
             k, v = (jnp.repeat(part, self.group, axis=1) for part in (k, v))
-        scores = record("scores", self._scores(q, k))
+        scores = self._scores(q, k)
+        if self.score_cap is not None:
+            scores = self.score_cap * jnp.tanh(scores / self.score_cap)
+        scores = record("scores", scores)
         pattern = record("pattern", self._pattern(scores, visible, count))
         values = record("heads", jnp.einsum("hij,jhd->ihd", pattern, v))
         y = product(values.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
@@ -281,7 +306,8 @@ def rotated(x: Float[Array, "token head dim"], place: np.ndarray, rotary: Rotary
     """
     size = x.shape[-1] if rotary.dim is None else rotary.dim
     half = size // 2
-    angles = np.asarray(place)[:, None, None] * rotary.base ** (-np.arange(half) / half)
+    rates = rotary.base ** (-np.arange(half) / half)
+    angles = np.asarray(place)[:, None, None] * (rates if rotary.factors == 1 else rates / np.asarray(rotary.factors))
     shape = (*x.shape[:-1], half)
     cos, sin = (jnp.broadcast_to(jnp.asarray(f(angles), x.dtype), shape) for f in (np.cos, np.sin))
     if rotary.pairs == "halves":

@@ -25,12 +25,18 @@ from icllab.core.errors import expected, require_flag, require_integer, require_
 from icllab.core.kernels import ELEMENTWISE
 
 
+def wide(weight: Array) -> Array:
+    """Weights in the type in which they compute: JAX's default type of floats if they are kept in bfloat16."""
+    return weight.astype(jnp.result_type(float)) if weight.dtype == jnp.bfloat16 else weight
+
+
 def product(x: Float[Array, "*rows inner"], weight: Float[Array, "inner outer"]) -> Float[Array, "*rows outer"]:
     """``x @ weight``; under ``vmap``, axes that only ``x`` has become rows of one product.
 
     An axis that the weights are mapped over too (members of an ensemble) stays a batch of products. Numbers of two
-    precisions are promoted as by ``jnp.matmul``.
+    precisions are promoted as by ``jnp.matmul``; weights in bfloat16 are widened first, unless ``x`` is so too.
     """
+    weight = weight if x.dtype == jnp.bfloat16 else wide(weight)
     rows, dtype = x.shape[:-1], jnp.result_type(x, weight)
     x, weight = x.astype(dtype), weight.astype(dtype)
     return _product.bind(x.reshape(-1, x.shape[-1]), weight).reshape(*rows, weight.shape[-1])

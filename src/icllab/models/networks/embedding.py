@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.prompt import TokenPrompt
 from icllab.core.vocabularies import PADDING, in_vocabulary
-from icllab.models.networks.dense import Dense, require_spread
+from icllab.models.networks.dense import Dense, require_spread, wide
 
 POSITIONS = ("none", "learned", "one_hot", "rotary")
 LOOKED_UP = 2048  # from this vocabulary on, rows of the table are looked up, which gives the same numbers
@@ -34,7 +35,7 @@ class Layout(NamedTuple):
         place: Place of a token, for positional codes.
         read: The tokens at which answers are read, in order of position: a slice, which differentiates faster than
             a list of indices.
-        keys: Only the first so many tokens are seen by anyone.
+        keys: Only the first so many tokens are seen by anyone, those of a prefix before the tokens included.
     """
 
     visible: np.ndarray
@@ -42,6 +43,11 @@ class Layout(NamedTuple):
     place: np.ndarray
     read: slice
     keys: int
+
+    @property
+    def key_places(self) -> np.ndarray:
+        """Places of the tokens that are seen; a prefix, of keys and values alone, has the first places."""
+        return np.append(np.arange(self.keys - len(self.place)), self.place)[: self.keys]
 
 
 def _layout(visible: np.ndarray, examples: np.ndarray, place: np.ndarray, read: slice) -> Layout:
@@ -255,19 +261,26 @@ class Concatenated(AbstractExamples):
 
 
 class Tokens(AbstractArrangement):
-    """A sequence of token ids, each a unit vector, causal; an answer has a logit for every possible next token.
+    r"""A sequence of token ids, each a unit vector, causal; an answer has a logit for every possible next token.
 
     Attributes:
         vocabulary: How many tokens there are; ``dim`` of a model of them.
         tied: Whether the readout's matrix is that of the embedding, transposed: one array, which both train.
+        scale: Factor of the embedded tokens, not of the readout; the root of the width in Gemma.
+        cap: c, of logits that the network answers as :math:`c \tanh(y / c)`; None for y.
     """
 
     vocabulary: int = eqx.field(static=True)
     tied: bool = eqx.field(static=True, default=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+    scale: float = eqx.field(static=True, default=1.0)
+    cap: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         require_integer("vocabulary", self.vocabulary)
         require_flag("tied", self.tied)
+        POSITIVE.require("scale", self.scale)
+        if self.cap is not None:
+            POSITIVE.require("cap", self.cap)
 
     @property
     def positions(self) -> Literal["every", "last"]:
@@ -293,7 +306,8 @@ class Tokens(AbstractArrangement):
     def looked_up(self, prompt: TokenPrompt, projection: Dense) -> Float[Array, "token width"]:
         """The projection of :meth:`tokens`, taken from the rows of its table."""
         ids, valid = self._ids(prompt)
-        rows = projection.weight[ids] if projection.bias is None else projection.weight[ids] + projection.bias[None]
+        rows = wide(projection.weight[ids])
+        rows = rows if projection.bias is None else rows + projection.bias[None]
         return jnp.where(valid[:, None], rows, jnp.nan)
 
     def _ids(self, prompt: TokenPrompt) -> tuple[Array, Array]:
@@ -386,6 +400,8 @@ class Embedding(eqx.Module):
             tokens = jnp.concatenate([tokens, jnp.asarray(codes, tokens.dtype)], axis=1)
         if projection is not None:
             tokens = projection(tokens)
+        if isinstance(arrangement, Tokens) and arrangement.scale != 1:
+            tokens = tokens * arrangement.scale
         if self.table is not None:
-            tokens = tokens + self.table[layout.place]
+            tokens = tokens + wide(self.table[layout.place])
         return tokens, layout

@@ -57,21 +57,26 @@ def _(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
 class RMSNorm(eqx.Module):
     r"""Normalise every token to mean square 1 over its entries, then scale.
 
-    .. math:: \mathrm{RMS}(h) = g \odot \frac{h}{\sqrt{\overline{h^2} + \epsilon}}
+    .. math:: \mathrm{RMS}(h) = (g + g_0) \odot \frac{h}{\sqrt{\overline{h^2} + \epsilon}}
+
+    The offset :math:`g_0` is 0, or 1 in Gemma, whose scales are trained as differences from one.
 
     Source: [ZhangSennrich19].
     """
 
     scale: Float[Array, " width"]
     epsilon: float = eqx.field(static=True)
+    offset: float = eqx.field(static=True, default=0.0)
 
-    def __init__(self, width: int, *, epsilon: float = 1e-5):
-        self.scale = jnp.ones(width)
+    def __init__(self, width: int, *, epsilon: float = 1e-5, offset: float = 0.0):
+        self.scale = jnp.ones(width) - offset
         self.epsilon = epsilon
+        self.offset = offset
 
     def __call__(self, x: Float[Array, "token width"]) -> Float[Array, "token width"]:
         """Normalise every token separately."""
-        return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.epsilon) * self.scale[None]
+        scale = self.scale + self.offset if self.offset else self.scale
+        return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.epsilon) * scale[None]
 
 
 Norm: TypeAlias = LayerNorm | RMSNorm

@@ -2,7 +2,10 @@ r"""A transformer on one prompt: residual stream, attention, dense layers, layer
 
 .. math:: \text{none:}\;\; u = h + A(h), \qquad
           \text{pre:}\;\; u = h + A(\mathrm{LN}\,h), \qquad
-          \text{post:}\;\; u = \mathrm{LN}(h + A(h))
+          \text{post:}\;\; u = \mathrm{LN}(h + A(h)),
+
+.. math:: \text{output:}\;\; u = h + \mathrm{LN}\,A(h), \qquad
+          \text{both:}\;\; u = h + \mathrm{LN}\,A(\mathrm{LN}\,h)
 
 for attention ``A``, and likewise for the dense layers that follow it. The last block computes only what is
 read: the tokens at which no answer is read serve it as keys and values, not as queries.
@@ -29,19 +32,21 @@ from icllab.models.networks.dense import Dense, GatedPerceptron, Perceptron, pro
 from icllab.models.networks.embedding import AbstractArrangement, Embedding, Interleaved, Joined, Layout, Tokens
 from icllab.models.networks.norms import NORM_KINDS, Norm
 
-NORMS = ("none", "pre", "post")
+NORMS = ("none", "pre", "post", "output", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockOptions:
-    """Options of a transformer's blocks; papers differ in all of them.
+    r"""Options of a transformer's blocks; papers differ in all of them.
 
     Attributes:
         heads: Number of heads of the attention.
         mlp: Widths of the hidden dense layers; ``()`` for one affine map, None for attention only.
-        norm: Where norms are: ``"none"``, ``"pre"`` or ``"post"``.
+        norm: Where norms are: ``"none"``, ``"pre"``, ``"post"``, ``"output"`` (of what is added) or ``"both"`` (of what
+            is read and of what is added).
         norm_kind: What they are: ``"layer"`` or ``"rms"``.
         epsilon: What is added to the variance, or the mean square, in a norm.
+        norm_offset: What is added to the scale of an RMS norm: 1 in Gemma.
         parallel: Whether attention and dense layers read the same stream, as in GPT-J and GPT-NeoX.
         nonlinearity: Nonlinearity of the dense layers.
         bias: Whether attention has biases; ``"qkv"``: all but the output's, as in Qwen2.
@@ -54,7 +59,10 @@ class BlockOptions:
         scale: Factor of the product; None: one over the root of the head's dimension.
         normalisation: ``"none"``, or ``"examples"`` for one over the number of examples seen.
         window: A token sees only this many of the last tokens; None: all before it.
-        rotary: The rotation of queries and keys, where the network's positions are ``"rotary"``.
+        rotary: The rotation of queries and keys, where the network's positions are ``"rotary"``; None: of no positions
+            in these blocks.
+        qk_norm: Norms of queries and keys: ``"none"``, ``"head"`` (of each head) or ``"all"`` (of all heads together).
+        score_cap: c, of attention scores :math:`c \tanh(s / c)`; None for s.
 
     Raises:
         InputError: A number or width is none, a norm is unknown, a parallel block has post norms or no dense layers,
@@ -78,7 +86,10 @@ class BlockOptions:
     gated: bool = False
     kv_heads: int | None = None
     window: int | None = None
-    rotary: Rotary = field(default_factory=Rotary)
+    rotary: Rotary | None = field(default_factory=Rotary)
+    qk_norm: str = "none"
+    score_cap: float | None = None
+    norm_offset: float = 0.0
 
     def __post_init__(self) -> None:
         require_integer("heads", self.heads)
@@ -92,6 +103,8 @@ class BlockOptions:
         NON_NEGATIVE.require_scalar("epsilon", self.epsilon)
         for name in ("parallel", "mlp_bias", "gated"):
             require_flag(name, getattr(self, name))
+        if self.norm_offset and self.norm_kind != "rms":
+            raise expected("norm_offset", 'zero unless norm_kind="rms"', self.norm_offset)
         if self.gated and (self.mlp is None or len(self.mlp) != 1):
             raise expected("mlp", "one hidden layer with a gate, (width,)", self.mlp, "or gated=False")
         if self.parallel and (self.norm == "post" or self.mlp is None):
@@ -100,7 +113,8 @@ class BlockOptions:
 
     def norms(self, width: int, count: int) -> tuple[Norm, ...]:
         """Norms of a stream of this width, with unit scales."""
-        return tuple(NORM_KINDS[self.norm_kind](width, epsilon=self.epsilon) for _ in range(count))
+        fields: dict[str, Any] = {"epsilon": self.epsilon} | ({"offset": self.norm_offset} if self.norm_offset else {})
+        return tuple(NORM_KINDS[self.norm_kind](width, **fields) for _ in range(count))
 
     @property
     def parts(self) -> int:
@@ -114,8 +128,8 @@ class Block(eqx.Module):
     Attributes:
         attention: Attention of the tokens over each other.
         mlp: Dense layers of every token on its own; None for an attention-only block.
-        norms: The norm of each of the two.
-        norm: ``"none"``, ``"pre"`` or ``"post"``.
+        norms: The norm of each of the two; with ``"both"``, of what each reads and then of what each adds.
+        norm: Where norms are, as in :class:`BlockOptions`.
         parallel: Whether both read the stream before the block.
     """
 
@@ -149,6 +163,9 @@ class Block(eqx.Module):
             normalisation=options.normalisation,
             rotary=options.rotary if rotary else None,
             window=options.window,
+            score_cap=options.score_cap,
+            qk_norm=options.qk_norm,
+            norm=lambda width: options.norms(width, 1)[0],
             bias=options.bias,
             kv_heads=options.kv_heads,
             std=std,
@@ -163,16 +180,30 @@ class Block(eqx.Module):
                 mlp = GatedPerceptron(width, options.mlp[0], width, **fields, key=of_mlp)
             else:
                 mlp = Perceptron(width, options.mlp, width, **fields, key=of_mlp)
-        norms = () if options.norm == "none" else options.norms(width, options.parts)
+        counts = {"none": 0, "both": 2 * options.parts}
+        norms = options.norms(width, counts.get(options.norm, options.parts))
         return cls(attention, mlp, norms, options.norm, options.parallel)
+
+    @property
+    def adds_heads(self) -> bool:
+        """True if the stream after the block is linear in the outputs of its heads, dense layers held."""
+        return self.norm in ("none", "pre")
+
+    def read(self, part: int, x: Float[Array, "token width"]) -> Float[Array, "token width"]:
+        """The stream as the attention (part 0) or the dense layers (part 1) read it."""
+        return self.norms[part](x) if self.norm in ("pre", "both") else x
+
+    def _added(self, part: int, out: Array) -> Array:
+        """The output of a part as it is added to the stream."""
+        parts = 1 if self.mlp is None else 2
+        return self.norms[part - parts](out) if self.norm in ("output", "both") else out
 
     def __call__(
         self, x: Float[Array, "token width"], layout: Layout, record: Recorder, name: str, rows: slice | None
     ) -> Float[Array, "row width"]:
         """The stream after the block, for ``rows`` only if they are given."""
         within = record.within(f"{name}.attention")
-        inputs = self.norms[0](x) if self.norm == "pre" else x
-        out = within("", self.attention(inputs, layout, within, rows))
+        out = within("", self._added(0, self.attention(self.read(0, x), layout, within, rows)))
         stream = x if rows is None else x[rows]
         x = self.norms[0](stream + out) if self.norm == "post" else stream + out
         if self.mlp is None:
@@ -180,7 +211,7 @@ class Block(eqx.Module):
         if not self.parallel:
             stream = x = record(f"{name}.middle", x)
         within = record.within(f"{name}.mlp")
-        out = within("", self.mlp(self.norms[1](stream) if self.norm == "pre" else stream, within))
+        out = within("", self._added(1, self.mlp(self.read(1, stream), within)))
         x = self.norms[1](x + out) if self.norm == "post" else x + out
         return record(name, x)
 
@@ -200,7 +231,7 @@ class TiedReadout(eqx.Module):
 
 
 class Transformer(AbstractModel):
-    """Embedding, blocks, a last layer norm (``pre`` only), and an affine readout of the answering tokens.
+    """Embedding, blocks, a last norm (unless ``"none"`` or ``"post"``), and an affine readout of the answering tokens.
 
     Named activations, in order: ``embedding``; of each block ``block0.attention.queries``, ``.keys``, ``.values``,
     ``.scores``, ``.pattern``, ``.heads``, ``block0.attention`` (what it adds), ``block0.middle`` (the stream between
@@ -273,7 +304,7 @@ class Transformer(AbstractModel):
             Block.init(options, stream, **fields, key=of_block)
             for options, of_block in zip(blocks, of_blocks, strict=True)
         )
-        self.final_norm = blocks[-1].norms(stream, 1)[0] if blocks[-1].norm == "pre" else None
+        self.final_norm = None if blocks[-1].norm in ("none", "post") else blocks[-1].norms(stream, 1)[0]
         outputs = arrangement.outputs or 1
         if arrangement.tied and width is None:
             raise expected("width", "a width for the tied table", width, "or Tokens(tied=False)")
@@ -342,11 +373,15 @@ class Transformer(AbstractModel):
 
     def answers(self, stream: Float[Array, "row width"]) -> Float[Array, "row *output"]:
         """The prediction from rows of the stream, after the last layer norm."""
-        projection, outputs = self.embedding.projection, self.embedding.arrangement.outputs
+        arrangement, projection = self.embedding.arrangement, self.embedding.projection
+        outputs = arrangement.outputs
         if isinstance(self.readout, TiedReadout):
             assert projection is not None  # what is tied has a table
-            return self.readout(stream, projection.weight[:outputs])
-        y = self.readout(stream)
+            y = self.readout(stream, projection.weight[:outputs])
+        else:
+            y = self.readout(stream)
+        if isinstance(arrangement, Tokens) and arrangement.cap is not None:
+            y = arrangement.cap * jnp.tanh(y / arrangement.cap)
         return y[:, 0] if outputs is None else y
 
     def logits(self, ids: Any) -> Float[Array, "position vocabulary"]:

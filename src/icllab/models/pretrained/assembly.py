@@ -32,7 +32,7 @@ class Affine(NamedTuple):
 
 
 class BlockWeights(NamedTuple):
-    """Arrays of one block; dense layers from first to last, with a gate before them."""
+    """Arrays of one block; dense layers from first to last, with a gate before them; norms as the block has them."""
 
     query: Affine
     key: Affine
@@ -40,6 +40,7 @@ class BlockWeights(NamedTuple):
     output: Affine
     norms: tuple[tuple[Any, ...], ...]
     dense: tuple[Affine, ...]
+    qk_norms: tuple[Any, ...] = ()
 
 
 class Weights:
@@ -69,7 +70,7 @@ class Weights:
 
     def affine(self, name: str, outer: int, inner: int, *, bias: bool = True) -> Affine:
         """The weight [outer, inner] and the bias of a layer of PyTorch, as [inner, outer]."""
-        weight = self.take(f"{name}.weight", outer, inner).T
+        weight = jax.block_until_ready(self.take(f"{name}.weight", outer, inner).T)  # before the next one is read
         return Affine(weight, self.take(f"{name}.bias", outer) if bias else None)
 
     def norm(self, name: str, width: int, *, shift: bool = True) -> tuple[Any, ...]:
@@ -131,7 +132,8 @@ def assembled(
         parts.append(table[: arrangement.token_count(length)])
     for weights in blocks:
         attention = (weights.query, weights.key, weights.value, weights.output)
-        block = [[part.weight for part in attention], [part.bias for part in attention], weights.dense, weights.norms]
+        block = [[part.weight for part in attention], [part.bias for part in attention], weights.qk_norms]
+        block += [weights.dense, weights.norms]
         parts += jax.tree.map(_copied, jax.tree.leaves(block))
     parts += [final_norm, readout]
     arrays = jax.tree.map(_copied, jax.tree.leaves(parts))

@@ -10,11 +10,12 @@ from icllab.core.errors import expected, require_flag, require_integer, unknown
 from icllab.core.files import parse_json
 from icllab.models.networks.transformer import Transformer
 from icllab.models.pretrained.assembly import unsaid
-from icllab.models.pretrained.families import gpt2, gpt_neox, llama
+from icllab.models.pretrained.families import Form, gpt2, gpt_neo, gpt_neox, llama
 
 DESCRIBES = frozenset(
     """
     architectures model_type torch_dtype dtype use_bfloat16 transformers_version transformers.js_config name_or_path
+    model_name ignore_keys_at_rope_validation
     torchscript tf_legacy_loss return_dict use_return_dict output_attentions output_hidden_states output_past use_cache
     chunk_size_feed_forward attn_implementation experts_implementation is_llama_config is_decoder generation_config
     custom_pipelines auto_map distributed_config keys_to_ignore_at_inference use_flash_attention use_flash_attention_2
@@ -104,19 +105,53 @@ _LLAMA = Family(
     layers="num_hidden_layers",
     flags={"tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False},
     defaults={"num_key_value_heads": None, "head_dim": None, "hidden_act": "silu", "rms_norm_eps": 1e-6}
-    | {"rope_theta": 10_000.0, "rope_scaling": None, "rope_parameters": None, "layer_types": None},
-    only={"rope_interleaved": False, "use_sliding_window": False, "partial_rotary_factor": 1.0},
+    | {"rope_theta": 10_000.0, "rope_scaling": None, "rope_parameters": None, "layer_types": None}
+    | {"partial_rotary_factor": 1.0},
+    only={"rope_interleaved": False, "use_sliding_window": False},
 )
+
+
+def _like_llama(form: Form, *, defaults: Any, only: Any, flags: Any = MappingProxyType({}), **fields: Any) -> Family:
+    """A family of Llama's form, with other fields and defaults."""
+    all_flags = {"tie_word_embeddings": False, "attention_bias": False, **flags}
+    neutral = {"mlp_bias": False, **_LLAMA.only}
+    return _LLAMA._replace(
+        build=functools.partial(llama, form=form),
+        flags={name: value for name, value in all_flags.items() if name not in only},
+        defaults={name: value for name, value in _LLAMA.defaults.items() if name not in only} | defaults,
+        only={name: value for name, value in neutral.items() if name not in all_flags} | only,
+        **fields,
+    )
+
+
+_WINDOWS = {"sliding_window": 4096, "max_window_layers": 28}
+_GEMMA2 = {"head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256}
+_GEMMA2 |= {"sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+_GEMMA3 = {**_GEMMA2, "final_logit_softcapping": None, "rope_theta": 1e6, "rope_local_base_freq": 10_000.0}
+_GEMMA3 |= {"sliding_window_pattern": 6}
+_GEMMA3.pop("attn_logit_softcapping")
+
+
 FAMILIES = {
     "gpt2": Family(
         build=gpt2,
         sizes=("vocab_size", "n_positions", "n_embd", "n_layer", "n_head"),
         layers="n_layer",
-        flags={"tie_word_embeddings": True},
+        flags={"tie_word_embeddings": True, "scale_attn_by_inverse_layer_idx": False},
         defaults={"n_inner": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
-        only={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
+        only={"scale_attn_weights": True},
         synonyms={"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
         | {"max_position_embeddings": "n_positions"},
+    ),
+    "gpt_neo": Family(
+        build=gpt_neo,
+        sizes=("vocab_size", "max_position_embeddings", "hidden_size", "num_layers", "num_heads"),
+        layers="num_layers",
+        flags={"tie_word_embeddings": True},
+        defaults={"intermediate_size": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+        | {"attention_layers": None, "attention_types": None, "window_size": 256},
+        only={},
+        synonyms={"num_hidden_layers": "num_layers", "num_attention_heads": "num_heads"},
     ),
     "gpt_neox": Family(
         build=gpt_neox,
@@ -129,20 +164,60 @@ FAMILIES = {
         synonyms={"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
     ),
     "llama": _LLAMA,
-    "qwen2": _LLAMA._replace(
-        build=functools.partial(llama, qwen2=True),
-        flags={"tie_word_embeddings": False},
-        only={**_LLAMA.only, "use_mrope": False, "attention_bias": True, "mlp_bias": False},
+    "mistral": _like_llama(
+        Form("all"), defaults={"sliding_window": 4096}, only={"attention_bias": False, "layer_types": None}
+    ),
+    "qwen2": _like_llama(
+        Form("after", bias="qkv"),
+        flags={"use_sliding_window": False},
+        defaults=_WINDOWS,
+        only={"use_mrope": False, "attention_bias": True},
+    ),
+    "qwen3": _like_llama(
+        Form("after", qk_norm="head"),
+        flags={"use_sliding_window": False},
+        defaults={**_WINDOWS, "head_dim": 128},
+        only={},
+    ),
+    "gemma2": _like_llama(
+        Form("in turn", norm="both", gemma=True),
+        flags={"tie_word_embeddings": True},
+        defaults=_GEMMA2,
+        only={"use_bidirectional_attention": (False, None)},
+        synonyms={"hidden_act": "hidden_activation", "sliding_window_size": "sliding_window"},
+    ),
+    "gemma3_text": _like_llama(
+        Form("in turn", norm="both", qk_norm="head", gemma=True),
+        flags={"tie_word_embeddings": True},
+        defaults=_GEMMA3,
+        only={"use_bidirectional_attention": (False, None), "attn_logit_softcapping": None},
+        synonyms={"hidden_act": "hidden_activation"},
+    ),
+    "phi3": _like_llama(
+        Form("all", fused=True),
+        defaults={"sliding_window": None, "rms_norm_eps": 1e-5, "original_max_position_embeddings": None},
+        only={"attention_bias": False, "layer_types": None},
+    ),
+    "olmo2": _like_llama(Form(norm="output", qk_norm="all"), defaults={"rms_norm_eps": 1e-5}, only={"clip_qkv": None}),
+    "smollm3": _like_llama(
+        Form("unrotated"),
+        flags={"tie_word_embeddings": True, "mlp_bias": False, "use_sliding_window": False},
+        defaults={"rope_theta": 2e6, "no_rope_layers": None, "no_rope_layer_interval": 4, "sliding_window": None},
+        only={},
     ),
 }
 
 
 class Configuration(NamedTuple):
-    """Fields with the names of transformers, the pairing of rotated coordinates, and the names of ignored fields."""
+    """Fields with the names of transformers, the names of ignored fields, and the form of the stored weights.
+
+    ``form`` may have ``rotary_pairs``, how coordinates are paired; ``rope_factors`` of the frequencies; and
+    ``norm_offset``, which is added to the scales of norms.
+    """
 
     fields: Mapping[str, Any]
-    rotary_pairs: str = "halves"
     ignored: tuple[str, ...] = ()
+    form: Mapping[str, Any] = MappingProxyType({})
 
 
 def unread(kind: str, fields: Mapping[str, Any], known: Iterable[str], ignore: Iterable[str]) -> tuple[str, ...]:
@@ -165,10 +240,28 @@ def from_json(raw: Mapping[str, Any], ignore: Iterable[str]) -> Configuration:
     return Configuration({name: value for name, value in raw.items() if name not in ignored}, ignored=ignored)
 
 
+OTHER_MODELS = {
+    "a mixture of experts": re.compile(
+        r"mixtral|.*moe\b.*|moe_.*|(.*[._])?(num|n|routed)_(.*_)?experts|.*expert_count"
+    ),
+    "a state-space model": re.compile(r".*mamba.*|(.*\.)?ssm.*|state_size|rwkv.*|d_conv|conv_kernel"),
+    "a multimodal model": re.compile(r"(vision|audio|image|text|speech)_config|.*vision.*"),
+}
+"""Kinds of models that no options of :class:`Transformer` make, by the names of their families and fields."""
+
+
+def require_known(name: str, kind: str, fields: Iterable[str], families: Iterable[str]) -> None:
+    """Raise unless the family is known; a family of another kind of model is named by its kind."""
+    if kind not in families:
+        for model, names in OTHER_MODELS.items():
+            if field := next((field for field in (kind, *fields) if names.fullmatch(field)), None):
+                raise expected(name, "a dense transformer of text", f"{kind}, {model} (by {field})")
+        raise unknown(name, kind, families)
+
+
 def _family(fields: Mapping[str, Any], families: Mapping[str, Family]) -> Family:
     kind = str(fields.get("model_type"))
-    if kind not in families:
-        raise unknown("model_type", kind, families)
+    require_known("model_type", kind, fields, families)
     return families[kind]
 
 
@@ -177,12 +270,12 @@ def family_and_fields(
     tensors: int,
     families: Mapping[str, Family] = FAMILIES,
     *,
-    rotary_pairs: str = "halves",
+    form: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Family, SimpleNamespace]:
     """The family of a configuration, and its fields with the defaults of transformers.
 
     ``tensors``: number of tensors in the file; a layer needs at least one. ``families``: the known ones, by their
-    ``model_type``.
+    ``model_type``. ``form``: further attributes, of a :class:`Configuration`.
     """
     family = _family(raw, families)
     unread("field", family.unknown(raw), family.known, ())
@@ -197,15 +290,17 @@ def family_and_fields(
         require_integer(name, values.get(name))
     for name in family.flags:
         require_flag(name, values[name])
-    for name in ("num_key_value_heads", "head_dim", "n_inner"):
+    for name in ("num_key_value_heads", "head_dim", "n_inner", "max_window_layers", "sliding_window_pattern"):
         if values.get(name) is not None:
-            require_integer(name, values[name])
+            require_integer(name, values[name], least=0 if name == "max_window_layers" else 1)
     if (layers := values[family.layers]) > tensors:
         raise expected(family.layers, f"a number of layers for {tensors} tensors", layers)
-    return family, SimpleNamespace(**values, rotary_pairs=rotary_pairs)
+    return family, SimpleNamespace(**values, **form)
 
 
-ROTARY = {"rope_theta": "rope_theta", "rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
+ROTARY = {"rotary_emb_base": ("rope_theta",), "rope_theta": ("rope_theta", "full_attention.rope_theta")}
+ROTARY |= {"rope_local_base_freq": ("sliding_attention.rope_theta",)}
+ROTARY |= dict.fromkeys(("rotary_pct", "partial_rotary_factor"), ("partial_rotary_factor",))
 """Fields that may stand in the dictionaries of the rotary code too, and their names there."""
 
 
@@ -216,9 +311,15 @@ def _require_one_value(family: Family, stated: Mapping[str, Any], values: dict[s
     """
     tables = {name: stated[name] for name in ("rope_scaling", "rope_parameters") if isinstance(stated.get(name), dict)}
     _first_of_equals({name: table for name, table in tables.items() if table})
+    inner = {
+        f"{name}.{field}{'.' if part else ''}{part}": value
+        for name, table in tables.items()
+        for field, of_field in table.items()
+        for part, value in (of_field if isinstance(of_field, dict) else {"": of_field}).items()
+    }
     for name in (*family.sizes, *family.defaults):
-        inner = ROTARY.get(name)
-        places = {f"{place}.{inner}": table[inner] for place, table in tables.items() if inner in table}
+        names = [f"{place}.{field}" for place in tables for field in ROTARY.get(name, ())]
+        places = {place: inner[place] for place in names if place in inner}
         if stated.get(name) is not None or (name in values and not places):
             places[name] = values[name]
         synonyms = [other for other, field in family.synonyms.items() if field == name]
@@ -273,87 +374,4 @@ def glassllm(text: str, hidden: int, ignore: Iterable[str]) -> Configuration:
     ignored = unread("field", unlisted, GLASSLLM, ignore)
     fields = {GLASSLLM[name]: value for name, value in raw.items() if name in GLASSLLM}
     form = {"model_type": "llama", "tie_word_embeddings": True, "intermediate_size": hidden}
-    return Configuration(fields | form, "adjacent", ignored)
-
-
-GGUF_FIELDS = {
-    "block_count": "num_hidden_layers",
-    "embedding_length": "hidden_size",
-    "feed_forward_length": "intermediate_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "attention.key_length": "head_dim",
-    "rope.freq_base": "rope_theta",
-    "context_length": "max_position_embeddings",
-}
-GGUF_PAIRS = {"llama": "adjacent", "qwen2": "halves"}
-"""How coordinates are paired: llama.cpp's Llama has rows of queries and keys in another order than transformers."""
-GGUF_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "attention.causal": (True,),
-    "attention.sliding_window": (0,),
-    "attention.clamp_kqv": (0.0,),
-    "attention.max_alibi_bias": (0.0,),
-    "rope.scaling.type": ("none", "linear"),
-    "rope.scaling.factor": (0.0, 1.0),
-    "rope.scaling.attn_factor": (1.0,),
-    "rope.scale_linear": (1.0,),
-    "expert_count": (0,),
-    "expert_used_count": (0,),
-    "expert_shared_count": (0,),
-    "tensor_data_layout": ("Meta AI original pth",),
-}
-"""Values with which keys of the architecture that compute change nothing."""
-GGUF_DESCRIBES = {"rope.scaling.finetuned", "rope.scaling.original_context_length", "pooling_type"}
-GGUF_WHOLE = {"general.type": ("model",), "split.count": (0, 1)}
-"""Values of a file that is a whole model."""
-
-
-def from_gguf(metadata: Mapping[str, Any], vocabulary: int, ignore: Iterable[str], *, tied: bool) -> Configuration:
-    """The configuration stated by a GGUF file's metadata.
-
-    Keys that begin with the architecture compute. Others describe: how the file was made, or by whom.
-
-    Raises:
-        InputError: The architecture is another, the file is not a whole model, a key of the architecture has a value
-            that is not understood, or one is not known and not in ``ignore``.
-    """
-    kind = str(metadata.get("general.architecture"))
-    if kind not in GGUF_PAIRS:
-        raise unknown("general.architecture", kind, GGUF_PAIRS)
-    required = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count")
-    for key in (f"{kind}.{name}" for name in (*required, "attention.layer_norm_rms_epsilon")):
-        if key not in metadata:
-            raise expected(key, "a number", None)
-    for key, whole in GGUF_WHOLE.items():
-        if metadata.get(key, whole[-1]) not in whole:
-            hint = "llama-gguf-split --merge joins parts" if key == "split.count" else ""
-            raise expected(key, f"{whole[-1]}, a whole model", metadata[key], hint)
-    fields: dict[str, Any] = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied}
-    unlisted = {key: value for key, value in metadata.items() if "." not in key}
-    computing = {key.removeprefix(f"{kind}."): value for key, value in metadata.items() if key.startswith(f"{kind}.")}
-    lengths = {}
-    for name, value in computing.items():
-        key = f"{kind}.{name}"
-        if name in GGUF_FIELDS:
-            fields[GGUF_FIELDS[name]] = value
-        elif name in ("rope.dimension_count", "attention.value_length"):
-            lengths[key] = value
-        elif name == "vocab_size":
-            if value != vocabulary:
-                raise expected(key, f"the rows of the embedding, {vocabulary}", value)
-        elif name in GGUF_NEUTRAL:
-            if value not in GGUF_NEUTRAL[name]:
-                hint = f"{' or '.join(map(str, GGUF_NEUTRAL[name]))} is"
-                raise expected(key, "only known keys", value, hint)
-        elif name not in GGUF_DESCRIBES:
-            unlisted[key] = value
-    names = {*GGUF_FIELDS, *GGUF_NEUTRAL, *GGUF_DESCRIBES, "rope.dimension_count", "attention.value_length"}
-    ignored = unread("key", unlisted, {f"{kind}.{name}" for name in names}, ignore)
-    width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
-    if isinstance(width, int) and isinstance(heads, int) and heads:
-        dim = fields.get("head_dim", width // heads)
-        for key, length in lengths.items():
-            if length != dim:
-                raise unsaid(key, length, f"all {dim} of a head")
-    return Configuration(fields, GGUF_PAIRS[kind], ignored)
+    return Configuration(fields | form, ignored, {"rotary_pairs": "adjacent"})

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import operator
 import re
 import struct
 import zipfile
@@ -16,7 +17,7 @@ import numpy as np
 from icllab.core.errors import EnvironmentFault, InputError, expected, install_command
 from icllab.core.files import parse_json
 
-SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
+SAFETENSORS_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16}
 DEFLATE = 1032  # no deflated byte becomes more bytes than this
 DAMAGED = (
     zlib.error,
@@ -41,11 +42,40 @@ BUFFERS = re.compile(r"(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$")
 """Causal masks and frequencies, which old checkpoints store beside the weights."""
 
 
+PART = 2**22  # bytes of a file that are converted at once
+
+
 class TensorFile(NamedTuple):
-    """Shapes of the tensors of files, and a function that reads one tensor."""
+    """Shapes of the tensors of files, and a function that reads one tensor in a type of floats."""
 
     shapes: Mapping[str, tuple[int, ...]]
-    read: Callable[[str], np.ndarray]
+    read: Callable[..., np.ndarray]
+
+
+class Place(NamedTuple):
+    """Place of a tensor in a file: first byte, shape, bytes of a row, and the numbers of bytes [row, byte]."""
+
+    path: Path
+    begin: int
+    shape: tuple[int, ...]
+    row: int
+    numbers: Callable[[np.ndarray], np.ndarray]
+
+    def read(self, dtype: Any) -> np.ndarray:
+        """The tensor, converted in parts, in memory that JAX can use as it is; the file is not kept in memory."""
+        width = self.shape[-1] if self.shape else 1
+        count = math.prod(self.shape) // max(width, 1)
+        dtype = default_type() if dtype is None else np.dtype(dtype)
+        spare = np.empty(count * width * dtype.itemsize + 64, np.uint8)
+        first = -spare.ctypes.data % 64
+        array = spare[first : first + count * width * dtype.itemsize].view(dtype).reshape(count, width)
+        step = max(PART // max(self.row, 1), 1)
+        with self.path.open("rb") as stream, np.errstate(all="ignore"):  # numbers of a file are its own business
+            stream.seek(self.begin)
+            for i in range(0, count, step):
+                rows = np.frombuffer(stream.read(self.row * min(step, count - i)), np.uint8).reshape(-1, self.row)
+                array[i : i + step] = self.numbers(rows)
+        return array.reshape(self.shape)
 
 
 def missing_extra(error: ImportError) -> EnvironmentFault:
@@ -77,13 +107,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def as_default(name: str, array: np.ndarray) -> np.ndarray:
-    """Convert numbers to JAX's default float type; raise if that would round them."""
-    default = np.dtype(jnp.zeros(()).dtype)
-    if array.dtype.itemsize > default.itemsize:
+def default_type() -> np.dtype:
+    """JAX's default type of floats."""
+    return np.dtype(jnp.zeros(()).dtype)
+
+
+def require_held(name: str, stored: np.dtype) -> None:
+    """Raise if JAX's default type of floats rounds the numbers of a file."""
+    default = default_type()
+    if stored.itemsize > default.itemsize:
         hint = "jax.config.update('jax_enable_x64', True) keeps 64 bits"
-        raise expected(name, f"numbers that {default} holds", array.dtype.name, hint)
-    return array.astype(default, copy=False)
+        raise expected(name, f"numbers that {default} holds", stored.name, hint)
 
 
 def safetensors_files(paths: list[Path], places: Mapping[str, Path] | None = None) -> TensorFile:
@@ -95,31 +129,44 @@ def safetensors_files(paths: list[Path], places: Mapping[str, Path] | None = Non
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise missing_extra(error) from error
-    files, shapes = {}, {}
+    tensors: dict[str, Place | None] = {}
+    shapes = {}
     for path in paths:
         try:
-            file = safe_open(path, "np")
-            with path.open("rb") as stream:
-                parse_json(stream.read(int.from_bytes(stream.read(8), "little")), "header")
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            of_file = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            types = {name: str(part.get_dtype()) for name, part in slices.items()}
+            with safe_open(path, "np"), path.open("rb") as stream:  # the package checks each place
+                size = int.from_bytes(stream.read(8), "little")
+                header = parse_json(stream.read(size), "header")
+            header.pop("__metadata__", None)
+            entries = {
+                name: (entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]) for name, entry in header.items()
+            }
         except (SafetensorError, *DAMAGED) as error:
             raise damaged(path, error) from error
-        for name, kind in types.items():
+        for name, (kind, shape, (begin, _)) in entries.items():
             if places is not None and places.get(name) != path:
                 continue
             if kind not in SAFETENSORS_TYPES and not BUFFERS.search(name):
                 raise expected(f"dtype of {name}", ", ".join(SAFETENSORS_TYPES), kind)
-            if name in files:
+            if name in tensors:
                 raise damaged(path, f"the tensor {name!r} of another shard")
-            files[name], shapes[name] = file, of_file[name]
+            shapes[name], tensors[name] = shape, None
+            if kind in SAFETENSORS_TYPES:
+                dtype = np.dtype(SAFETENSORS_TYPES[kind])
+                require_held(name, dtype)
+                row = (shape[-1] if shape else 1) * dtype.itemsize
+                tensors[name] = Place(path, 8 + size + begin, shape, row, operator.methodcaller("view", dtype))
     for name, path in (places or {}).items():
-        if name not in files:
+        if name not in tensors:
             raise damaged(path, f"no tensor {name!r}, which the index says it has")
 
-    def read(name: str) -> np.ndarray:
-        return as_default(name, files[name].get_tensor(name))
+    return _readable(shapes, tensors)
+
+
+def _readable(shapes: Mapping[str, tuple[int, ...]], places: Mapping[str, Place | None]) -> TensorFile:
+    def read(name: str, dtype: Any = None) -> np.ndarray:
+        place = places[name]
+        assert place is not None  # a mask is not read
+        return place.read(dtype)
 
     return TensorFile(shapes, read)
 
@@ -155,8 +202,9 @@ def npz_file(path: Path) -> tuple[TensorFile, str | None]:
     for name, (_, _, dtype) in headers.items():
         if dtype.kind != "f" or not dtype.isnative:
             raise expected(f"dtype of {name}", "float16, float32 or float64", str(dtype))
+        require_held(name, dtype)
 
-    def read(name: str) -> np.ndarray:
+    def read(name: str, dtype: Any = None) -> np.ndarray:
         with zipfile.ZipFile(path) as archive, archive.open(headers[name][0]) as stream:
             try:
                 array = np.lib.format.read_array(stream, allow_pickle=False)
@@ -164,6 +212,6 @@ def npz_file(path: Path) -> tuple[TensorFile, str | None]:
                     raise ValueError(f"more numbers in {name!r} than its header says")
             except (zipfile.BadZipFile, struct.error, *DAMAGED) as error:
                 raise damaged(path, error) from error
-        return as_default(name, array)
+        return array.astype(default_type() if dtype is None else np.dtype(dtype), copy=False)
 
     return TensorFile({name: shape for name, (_, shape, _) in headers.items()}, read), configuration

@@ -3,6 +3,7 @@
 The header is read here and not by that package, which trusts its counts: one that lies makes it loop for ever.
 """
 
+import functools
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from icllab.core.errors import expected
-from icllab.models.pretrained.files import DAMAGED, TensorFile, as_default, damaged, missing_extra
+from icllab.models.pretrained.files import DAMAGED, Place, TensorFile, damaged, missing_extra
 
 NUMBERS = dict(enumerate(("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "?"))) | {10: "<u8", 11: "<i8", 12: "<f8"}
 STRING, ARRAY = 8, 9
@@ -107,10 +108,15 @@ def gguf_file(path: Path) -> GGUF:
         except NotImplementedError:
             raise expected(f"type of {name}", "a type that the package gguf dequantises", kind.name) from None
 
-    def read(name: str) -> np.ndarray:
-        begin, rows, kind = places[name]
-        with np.errstate(all="ignore"):  # numbers of a file are its own business
-            values = dequantize(cursor.data[begin : begin + math.prod(rows)].reshape(rows), kind)
-        return as_default(name, np.asarray(values))
-
-    return GGUF(metadata, TensorFile({name: shape for name, shape, _, _ in headers}, read))
+    shapes = {name: shape for name, shape, _, _ in headers}
+    tensors = {
+        name: Place(
+            path,
+            begin,
+            shapes[name],
+            rows[-1] if rows else 0,
+            functools.partial(dequantize, qtype=kind),
+        )
+        for name, (begin, rows, kind) in places.items()
+    }
+    return GGUF(metadata, TensorFile(shapes, lambda name, dtype=None: tensors[name].read(dtype)))

@@ -1,5 +1,7 @@
 """Load language models from folders and files: the same function, with the weights of the file."""
 
+import functools
+import gc
 import os
 import re
 import warnings
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,7 +20,6 @@ from icllab.models.pretrained.assembly import Weights
 from icllab.models.pretrained.configurations import (
     Configuration,
     family_and_fields,
-    from_gguf,
     from_json,
     from_shapes,
     glassllm,
@@ -25,16 +27,18 @@ from icllab.models.pretrained.configurations import (
 from icllab.models.pretrained.files import (
     BUFFERS,
     DAMAGED,
+    PART,
     TensorFile,
     damaged,
     npz_file,
     read_json,
     safetensors_files,
 )
+from icllab.models.pretrained.gguf_configurations import from_gguf
 from icllab.models.pretrained.gguf_files import gguf_file
 from icllab.models.pretrained.ignored_fields import AssumedTransformer
 
-PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox.", "llama": "model.", "qwen2": "model."}
+PREFIXES = {"gpt2": "transformer.", "gpt_neo": "transformer.", "gpt_neox": "gpt_neox."}
 SUFFIXES = (".gguf", ".npz")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 _NAMES = (
@@ -44,31 +48,43 @@ _NAMES = (
     ("self_attn.k_proj", "attn_k", "attn.W_K"),
     ("self_attn.v_proj", "attn_v", "attn.W_V"),
     ("self_attn.o_proj", "attn_output", "attn.W_O"),
+    ("self_attn.q_norm", "attn_q_norm", ""),
+    ("self_attn.k_norm", "attn_k_norm", ""),
     ("mlp.gate_proj", "ffn_gate", "ffn.W1"),
     ("mlp.up_proj", "ffn_up", "ffn.W3"),
     ("mlp.down_proj", "ffn_down", "ffn.W2"),
 )
 """Parts of a block in transformers, in GGUF files and in glassllm."""
 _GGUF_PARTS = {gguf: part for part, gguf, _ in _NAMES}
+_GGUF_GEMMA = {"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm"}
+_GGUF_GEMMA |= {"post_ffw_norm": "post_feedforward_layernorm"}
 _GLASSLLM_PARTS = {glassllm: part for part, _, glassllm in _NAMES}
 _ENDS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _ENDS |= {"E": "model.embed_tokens", "norm_f.gamma": "model.norm"}
 
 
 def load(
-    path: str | os.PathLike[str], *, ignore: Sequence[str] = (), family: str | None = None, heads: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    ignore: Sequence[str] = (),
+    dtype: str | None = None,
+    family: str | None = None,
+    heads: int | None = None,
 ) -> Transformer:
     """Load the language model in a folder or file as a predictor of token prompts, with the file's weights.
 
-    A folder has ``config.json`` and ``*.safetensors`` (GPT-2, GPT-NeoX, Llama, Qwen2; in shards too), or one ``.gguf``
-    or ``.npz`` file. A GGUF file has Llama or Qwen2 in a type that the package ``gguf`` dequantises; an ``.npz`` file
-    is one of glassllm. Numbers get JAX's default type of floats. Nothing is folded, unpickled or fetched. Needs the
-    extra ``[pretrained]``, an ``.npz`` file nothing.
+    A folder has ``config.json`` and ``*.safetensors`` (GPT-2, GPT-Neo, GPT-NeoX, Llama, Mistral, Qwen2, Qwen3, Gemma 2,
+    text of Gemma 3, Phi-3, OLMo 2, SmolLM3; in shards too), or one ``.gguf`` or ``.npz`` file. A GGUF file has Llama,
+    Mistral, Qwen2, Qwen3, Gemma 2 or Gemma 3 in a type that the package ``gguf`` dequantises, one tensor at a time; an
+    ``.npz`` file is one of glassllm. Numbers get JAX's default type of floats. Nothing is folded, unpickled or fetched.
+    Needs the extra ``[pretrained]``, an ``.npz`` file nothing.
 
     Args:
         path: Folder or file.
         ignore: Names of fields that are not known and change nothing. The model and results on it name them. A known
             field with a value that is not understood is refused all the same.
+        dtype: ``"bfloat16"`` keeps matrices so, in half the memory; they compute in JAX's default type. None: that
+            type, float32 unless 64 bits are enabled; or ``"float32"``.
         family: ``"gpt2"`` for a state without a configuration, in one ``.safetensors`` or ``.npz`` file. Shapes give
             its sizes; the activation (``gelu_new``) and the epsilon (1e-5) are those of GPT-2.
         heads: Number of heads, for such a state alone.
@@ -83,13 +99,13 @@ def load(
     """
     if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
         raise expected("ignore", "a list of names of fields", ignore)
+    if dtype not in (None, "float32", "bfloat16"):
+        raise expected("dtype", "'bfloat16', 'float32' or None", dtype)
     place = Path(path) if family is not None else model_path(path)
-    configuration, file = _opened(place, ignore) if family is None else _state(place, family, heads)
-    shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
     try:
-        kind, config = family_and_fields(
-            configuration.fields, len(file.shapes), rotary_pairs=configuration.rotary_pairs
-        )
+        configuration, file = _opened(place, ignore) if family is None else _state(place, family, heads)
+        shapes = Weights(file.shapes, lambda name: jnp.zeros(file.shapes[name]))
+        kind, config = family_and_fields(configuration.fields, len(file.shapes), form=configuration.form)
         eqx.filter_eval_shape(lambda: kind.build(config, shapes))
     except InputError:
         raise
@@ -105,11 +121,13 @@ def load(
             raise expected(name, "only known tensors", file.shapes[name])
     not_finite = []
 
-    def read(name: str) -> np.ndarray:
-        array = file.read(name)
-        if not np.isfinite(array).all():
+    def read(name: str) -> Any:
+        gc.collect(0)  # at which JAX lets go of memory that it shared with arrays of NumPy
+        array = file.read(name, dtype if len(file.shapes[name]) > 1 else None)
+        if array.size and not np.isfinite([array.min(), array.max()]).all():
             not_finite.append(name)
-        return array
+        # Large arrays are handed over at once; views of small ones need no compilation.
+        return jax.device_put(array) if array.nbytes > PART else array
 
     model = kind.build(config, Weights(file.shapes, read))
     if not_finite:
@@ -179,10 +197,17 @@ def _advice(entries: Iterable[Path]) -> str:
 def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFile]:
     """The configuration and the tensors, with the names of transformers."""
     if path.suffix.lower() == ".gguf" and path.is_file():
-        metadata, tensors = gguf_file(path)
-        tensors = _renamed(path, tensors, _gguf_name)
-        table = tensors.shapes.get("model.embed_tokens.weight", (0,))
-        return from_gguf(metadata, table[0], ignore, tied="lm_head.weight" not in tensors.shapes), tensors
+        metadata, stored = gguf_file(path)
+        kind = str(metadata.get("general.architecture"))
+        gemma = kind.startswith("gemma")
+        tensors = _renamed(path, stored, functools.partial(_gguf_name, _GGUF_PARTS | (_GGUF_GEMMA if gemma else {})))
+        rows = tensors.shapes.get("model.embed_tokens.weight", (0,))[0]
+        shapes = dict(tensors.shapes)
+        factors = None
+        if kind == "llama" and len(shapes.get("rope_freqs.weight", ())) == 1:
+            factors = stored.read("rope_freqs.weight") if shapes.pop("rope_freqs.weight") else None
+        tied = "lm_head.weight" not in shapes
+        return from_gguf(metadata, rows, ignore, tied=tied, factors=factors), TensorFile(shapes, tensors.read)
     if path.suffix.lower() == ".npz" and path.is_file():
         tensors, text = npz_file(path)
         if text is None:
@@ -196,7 +221,7 @@ def _opened(path: Path, ignore: Iterable[str]) -> tuple[Configuration, TensorFil
         except (ValueError, RecursionError) as error:
             raise damaged(path, error) from error
         shapes = {name: _oriented(name, shape) for name, shape in tensors.shapes.items()}
-        return configuration, TensorFile(shapes, lambda name: _transposed(name, tensors.read(name)))
+        return configuration, TensorFile(shapes, lambda name, dtype=None: _transposed(name, tensors.read(name, dtype)))
     raw = read_json(path / "config.json")
     configuration = from_json(raw, ignore)
     tensors = _shards(path)
@@ -216,7 +241,7 @@ def _state(path: Path, family: str, heads: int | None) -> tuple[Configuration, T
 
 def _prefixed(path: Path, tensors: TensorFile, family: str) -> TensorFile:
     """The tensors with the family's prefix, which some files leave out."""
-    begin = (PREFIXES[family], "lm_head.", "embed_out.")
+    begin = (PREFIXES.get(family, "model."), "lm_head.", "embed_out.")
     return _renamed(path, tensors, lambda name: name if name.startswith(begin) else begin[0] + name)
 
 
@@ -259,15 +284,17 @@ def _renamed(path: Path, file: TensorFile, rename: Any) -> TensorFile:
     names = {rename(name): name for name in file.shapes}
     if len(names) != len(file.shapes):
         raise damaged(path, "two tensors of one name")
-    return TensorFile({new: file.shapes[old] for new, old in names.items()}, lambda name: file.read(names[name]))
+    return TensorFile(
+        {new: file.shapes[old] for new, old in names.items()}, lambda name, dtype=None: file.read(names[name], dtype)
+    )
 
 
-def _gguf_name(name: str) -> str:
+def _gguf_name(of_blocks: Mapping[str, str], name: str) -> str:
     parts = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
     if parts is None:
         return name
     layer, part, kind = parts.groups()
-    new_part = _ENDS.get(part) if layer is None else _GGUF_PARTS.get(part)
+    new_part = _ENDS.get(part) if layer is None else of_blocks.get(part)
     if new_part is None:
         return name
     return f"{new_part}.{kind}" if layer is None else f"model.layers.{layer}.{new_part}.{kind}"
