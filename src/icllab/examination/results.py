@@ -107,8 +107,8 @@ def read_cell(path: Path) -> Answered:
     dataset.attrs.setdefault("warnings", [])
     name = str(dataset.attrs["section"])
     require_known("section", name, SECTIONS)
-    times = [float(dataset.attrs[part]) for part in ("cost", "seconds")]
-    return Answered(name, "answered", "", *times, dataset, SECTIONS[name].judge(dataset))
+    cost, seconds = (float(dataset.attrs[part]) for part in ("cost", "seconds"))
+    return Answered(name, "answered", "", cost, seconds, dataset, SECTIONS[name].judge(dataset))
 
 
 def require_same(at: Path, header: Mapping[str, Any]) -> None:

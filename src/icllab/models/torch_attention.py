@@ -111,7 +111,7 @@ def _activations(predictor: Any, prompts: Any, replaced: dict[str, np.ndarray]) 
                 raise expected(f"heads[{name!r}]", f"{counts[i]}, the number in its pattern", count)
     for name, value in replaced.items():
         if name not in values or values[name].shape != value.shape:
-            raise expected("edit", f"shape {np.shape(values.get(name))[1:]} of {name}", value.shape[1:])
+            raise expected("edit", f"shape {np.shape(values.get(name, ()))[1:]} of {name}", value.shape[1:])
     if isinstance(prompts, ItemLabelPrompt) and all(pattern.shape[1] == 1 for pattern in patterns.values()):
         single = {f"attention{i + 1}": patterns[name][:, 0] for i, name in enumerate(patterns)}
         values = single | {name: value for name, value in values.items() if name not in patterns}

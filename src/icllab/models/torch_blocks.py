@@ -178,7 +178,8 @@ def _embedded(
         weight[-1] = shift.mean(0)
         constant = constant[-positions:] - weight[-1]
     placed = np.abs(constant - constant[0]).max() > 1e-6 * np.abs(stream).max()
-    dim = arrangement.vocabulary if tokens is not None else (prompts.items if labels else prompts.x).shape[-1]
+    vectors: Any = None if tokens is not None else prompts.items if labels else prompts.x
+    dim = arrangement.vocabulary if isinstance(arrangement, Tokens) else vectors.shape[-1]
     model = _shell(
         Transformer,
         arrangement,
@@ -206,12 +207,12 @@ def _block(
     width, modules = x.shape[-1], dict(layer.named_modules())
     norms = [norm for module in modules.values() if (norm := _norm(module, width)) is not None]
     attending = _attention_names(name, modules, width, parts)
-    x, out, heads = jnp.asarray(x[:TRIED]), out[:TRIED], heads[:TRIED]
+    stream, out, heads = jnp.asarray(x[:TRIED]), out[:TRIED], heads[:TRIED]
 
     orders = _projections(modules, attending, heads.shape[2])
 
     def best_attention(norm: Any, rotary: Rotary | None) -> tuple[float, Any]:
-        inputs = x if norm is None else jax.vmap(norm)(x)
+        inputs = stream if norm is None else jax.vmap(norm)(stream)
         candidates = (part for order in orders for part in _attentions(order, heads.shape[2], rotary))
         return _best((_error(_heads(part, inputs, layout), heads), (norm, part)) for part in candidates)
 
@@ -231,7 +232,7 @@ def _block(
     dense = parts.get("dense", [part for part in rest if _is_linear(modules[part])])
     layers = [_affine(modules[part]) for part in dense]
     blocks = [block for first, attention in fitting for block in _blocks(attention, first, norms, layers)]
-    error, block = _best((_error(_stream(block, x, layout), out), block) for block in blocks)
+    error, block = _best((_error(_stream(block, stream, layout), out), block) for block in blocks)
     if not error <= SIMILAR:
         hint = f"tried were {len(blocks)} orders of {len(norms)} norms and of {dense}, with {', '.join(ACTIVATIONS)}"
         raise expected(name, "attention and dense layers, added to the stream", f"another, by {error:.2g}", hint)

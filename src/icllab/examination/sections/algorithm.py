@@ -137,7 +137,7 @@ def _agreements(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
             rates[i, j], errors[i, j] = _rate(hits, apart)
     axes = ("candidate", "other_candidate")
     first = rules[names[0]]
-    variables = {"agreement": (axes, rates), "agreement_error": (axes, errors)}
+    variables: dict[str, Any] = {"agreement": (axes, rates), "agreement_error": (axes, errors)}
     variables["of_other_prompts"] = _rate(named == first[::-1], first >= 0)[0]
     if isinstance(prompts, TokenPrompt):
         followers = _names_a_follower(np.asarray(prompts.tokens), named)

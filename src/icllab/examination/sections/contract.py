@@ -29,7 +29,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     first = jax.tree.map(lambda leaf: leaf[: max(64, _CLASSES // _classes(subject))][: size.prompts], prompts)
     answers, right = outputs(subject.network, subject.task, first), targets(subject.task, first)
     right = right[:, -answers.shape[1] :]
-    finite = np.isfinite(answers.reshape(*answers.shape[:2], -1)).all((0, 2))
+    finite = np.asarray(np.isfinite(answers.reshape(*answers.shape[:2], -1)).all((0, 2)))
     scored = finite & (np.arange(len(finite)) == len(finite) - 1 if subject.kind == "regression" else finite)
     slope, error = _slope(answers[:, scored], right[:, scored]) if scored.any() else (np.nan, np.nan)
     return xr.Dataset(

@@ -1,7 +1,7 @@
 """Inputs and tasks from elsewhere: the loss beside that of ridge where the network was not trained."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -29,7 +29,8 @@ NEAR = 0.5
 
 def worlds(task: LinearRegression, key: PRNGKeyArray) -> dict[str, AbstractTask]:
     """The task with fresh task vectors, and changes of it, one at a time."""
-    fresh, dim = task.fresh(), task.dim
+    fresh: Any = task.fresh()
+    dim = task.dim
     rotation = jnp.linalg.qr(jax.random.normal(key, (dim, dim)))[0]
     changed = {
         "fresh tasks": fresh,
