@@ -113,7 +113,7 @@ def test_rules_are_those_of_the_cell_and_listen_after_the_quiet_part():
     assert found.shape == (1, 3, 2, 3)
     np.testing.assert_array_equal(found[0, 0, 0], [130, 130, np.nan])  # ln 2 is 13.9 units of a rise
     np.testing.assert_array_equal(found[0, 0, 1], [130, 130, 130])
-    assert np.isnan(found[0, 1, 0]).all()  # a fall is no rise
+    np.testing.assert_array_equal(found[0, 1, 0], [160, np.nan, np.nan])  # a fall is no rise, the way back is one
     np.testing.assert_array_equal(found[0, 1, 1], [150, 150, 150])
 
 
