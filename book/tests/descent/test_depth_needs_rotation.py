@@ -59,7 +59,11 @@ def test_it_fails_where_depth_does_not_do_what_is_claimed():
     gains = {
         name for name in failing(dataset.assign(test_loss=flat)) if "curve" not in name and "one_matrix" not in name
     }
-    assert gains == {f"{name}[layers=4,setting={of}]" for name in ("gain", "trained") for of in SETTINGS[:2]}
+    assert gains == {
+        f"{name}[{at}]"
+        for of in SETTINGS[:2]
+        for name, at in (("gain", f"alpha=24,setting={of},layers=4"), ("trained", f"layers=4,setting={of}"))
+    }
     some = dataset["test_loss"].where((dataset.layers < 4) | (dataset.seed > 2), 1.0)
     assert {name for name in failing(dataset.assign(test_loss=some)) if "trained" in name}
     rotated = dataset["test_loss"].sel(setting=[claim.ROTATED] * 3).assign_coords(setting=dataset.setting)
