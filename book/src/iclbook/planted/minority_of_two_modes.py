@@ -7,7 +7,7 @@ from icllab.core.statistics import dip_p_value
 
 STATISTIC = "icllab.core.statistics.dip_p_value"
 CLAIMS = ("induction/bimodal_at_the_threshold",)
-FAMILY = "48 runs, whose outcomes scatter by 0.03 about 0.97 or, a share of them, about 0.55. Two modes: a dip with p < 0.01."
+FAMILY = "48 runs whose outcomes scatter by 0.03 about 0.97 or, a share, about 0.55. Two modes: a dip with p < 0.01."
 AXIS = "share of the rarer mode"
 STRENGTHS = (0.0, 0.0625, 0.125, 0.1875, 0.25, 0.375, 0.5)
 FALSE = {0.0: ("two modes",), 0.5: ("one mode",)}
