@@ -12,7 +12,6 @@ STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
 CLAIMS = (
     "context_map/exact_family",
     "context_map/simplest_model",
-    "context_map/switches_on",
 )
 FAMILY = (
     "y = x.(b + B A h_c + eps sin(7 A h_c)), h_c the sum of y x over a context of four examples, d = 4: weights have "

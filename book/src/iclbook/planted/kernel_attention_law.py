@@ -12,7 +12,6 @@ STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
 CLAIMS = (
     "context_map/exact_family",
     "context_map/simplest_model",
-    "context_map/switches_on",
 )
 FAMILY = (
     "y = x.b + sum_j y_j phi(s_j), s_j = x.B A x_j the scores of a context of four examples and phi(s) = "
