@@ -138,7 +138,7 @@ claim = Claim(
         "one_acts": Control(
             "the first layer alone acts",
             measure={"acting": 1},
-            axes=PAIR | {"dim": (6,), "alpha": (4.0,), "setting": (FIXED,)},
+            axes=PAIR | {"dim": (6,), "alpha": (4.0,), "setting": (FIXED,), "seed": tuple(range(12))},
         ),
         "symmetric": Control(
             "matrices are kept symmetric",
