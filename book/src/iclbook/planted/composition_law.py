@@ -23,7 +23,7 @@ FALSE = dict.fromkeys(STRENGTHS[:4], ("no map", "capacity")) | {
     3.0: ("law", "no map"),
     10.0: ("law", "no map"),
 }
-REPLICATES = 200
+REPLICATES = 100
 
 
 class Waves(FAST_WEIGHTS["Partly"]):

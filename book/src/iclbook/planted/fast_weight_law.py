@@ -23,7 +23,7 @@ FAMILY = (
 AXIS = r"share of what weights cannot have, $\epsilon$"
 STRENGTHS = (0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0)
 FALSE = dict.fromkeys(STRENGTHS[:4], ("no map", "capacity")) | {3.0: ("law",), 10.0: ("law",)}
-REPLICATES = 200
+REPLICATES = 100
 DIM, LENGTH, CONTEXTS, QUERIES = 4, 4, 12, 64
 TASK = LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
 SOLVER = MapSolver(method="dense", steps=8)

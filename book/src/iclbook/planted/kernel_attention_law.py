@@ -21,7 +21,7 @@ FAMILY = (
 AXIS = r"curvature of the attention's kernel, $\epsilon$"
 STRENGTHS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 FALSE = dict.fromkeys(STRENGTHS[:3], ("no map", "capacity")) | {1.0: ("law",)}
-REPLICATES = 200
+REPLICATES = 100
 
 
 class Attention(FAST_WEIGHTS["Partly"]):
