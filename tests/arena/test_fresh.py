@@ -28,7 +28,7 @@ def test_fresh_cells_are_other_combinations_and_the_key_draws_them(table):
 
 def test_a_table_without_levels_has_no_fresh_cells(tmp_path):
     folder = planted.finished(tmp_path / "planted")
-    with pytest.raises(InputError, match="levels: expected 14 combinations that are no cells, got 0"):
+    with pytest.raises(InputError, match="levels: expected 14 combinations beside the cells, got 0"):
         fresh.predicted(folder, 1)
 
 

@@ -74,7 +74,7 @@ class Phenomenon:
         every = [dict(zip(self.levels, map(float, values), strict=True)) for values in product(*self.levels.values())]
         others = [cell for cell in every if tuple(sorted(cell.items())) not in known] if self.levels else []
         if len(others) < self.held_out:
-            raise expected("levels", f"{self.held_out} combinations that are no cells", len(others))
+            raise expected("levels", f"{self.held_out} combinations beside the cells", len(others))
         chosen = np.random.default_rng([self.key, len(others)]).choice(len(others), self.held_out, replace=False)
         return [others[i] for i in sorted(chosen.tolist())]
 

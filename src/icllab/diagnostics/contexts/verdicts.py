@@ -167,7 +167,7 @@ def _converged(tests: xr.Dataset, world: str) -> xr.DataArray:
 
 
 def _obeying(logs: xr.DataArray, level: float) -> np.ndarray:
-    """Whether each context is below a level; of several networks, whether most contexts of each are."""
+    """For each context, True if it is below a level; for each of several networks, if most of its contexts are."""
     if logs.sizes.get("network", 1) > 1:
         known = logs.notnull().any("context")
         return (((logs < level).sum("context") / logs.notnull().sum("context")) > SHARE).values[known.values]
@@ -175,7 +175,7 @@ def _obeying(logs: xr.DataArray, level: float) -> np.ndarray:
 
 
 def _power(found: np.ndarray) -> float:
-    """Probability that so many samples find a law that as large a share of contexts obeys as of the planted one."""
+    """Probability of finding a law in a sample of this size, if contexts obey it as often as the planted one."""
     if not found.size:
         return 0.0
     count, share = found.size, float(found.mean())

@@ -1,4 +1,4 @@
-"""Errors of networks that are trained as those of a claim are."""
+"""Training of the networks of a claim, each at a key of its own."""
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace

@@ -32,7 +32,7 @@ def check(dataset: xr.Dataset) -> list[Finding]:
 
 
 def figure(dataset: xr.Dataset):
-    """What weights leave of effects, changes and compositions by both models."""
+    """Draw the ratios of effects, changes and compositions for both models."""
     rows = [Panel(f"{name}_ratio", yscale="log") for name in TESTS]
     return panels(dataset, rows, x="family", columns=3)
 
