@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from arena import planted
 
-from icllab.arena import registry, score_theories
+from icllab.arena import fresh, registry, score_theories
 from icllab.core import sources
 from icllab.core.errors import InputError
 from icllab.lab import records
@@ -43,6 +43,20 @@ def test_registrations_of_a_table_are_those_of_when_it_was_measured():
         assert kept == hashlib.sha256(file.read_bytes()).hexdigest() * (table == "induction_head")
         assert set(json.loads(file.read_text())) == set(registry.theories(table))
         assert file.stat().st_size < 12_000
+
+
+def test_the_fresh_part_has_what_the_theories_predict_and_none_of_the_cells():
+    file = registry.folder("induction_head") / fresh.SHIPPED
+    part = fresh.read(file)
+    key = int(part.attrs["key"])
+    assert fresh.path("induction_head", key) == file != fresh.path("induction_head", key + 1)
+    again = fresh.predicted("induction_head", key)
+    assert part["theory"].values.tolist() == again["theory"].values.tolist()
+    for name in ("location", "scale", "never", *registry.phenomenon("induction_head").conditions):
+        np.testing.assert_allclose(part[name], again[name], rtol=1e-3, atol=1e-3)
+    rows = fresh.scores(part)
+    assert {row.theory for row in rows} == set(registry.theories("induction_head"))
+    assert not any(row.late for row in rows)
 
 
 def test_times_of_censored_training_are_its_end():
