@@ -14,11 +14,11 @@ from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Finding, checks
 
-KINDS = (*_detection.NULLS, "0.5")
+KINDS = (*_detection.NULLS, "0.15", "0.3", "0.5")
 RULES = ("score", "rise")
 
 LARGEST = 0.5
-RELIABLE, SELDOM = 0.7, 0.5
+RELIABLE, SELDOM = 0.8, 0.5
 FALSE = 0.2
 
 theory, reduce = _detection.theory, _detection.reduce
@@ -57,9 +57,9 @@ claim = Claim(
     ),
     conditions=(
         "Transformers of one layer and 509 weights, by Adam on four programs with noisy answers; series are over 50 "
-        "minibatches. Finds: an alarm within a quarter of the run in over 0.7 of runs; mostly misses: in under half, "
+        "minibatches. Finds: an alarm within a quarter of the run in over 0.8 of runs; mostly misses: in under half, "
         "by scores as well. Thresholds are set by 64 other seeds, so that 0.05 of runs alarm falsely. The rule was "
-        "chosen on 40 seeds of another key; on a third, 0.88 ± 0.04 did not decide whether 0.8 are found."
+        "chosen on 40 seeds of another key, after scores alone had missed it."
     ),
     sources=("Baker25",),
     axes=_detection.AXES,
@@ -71,7 +71,7 @@ claim = Claim(
         "smoke": COMMON | {"kind": (*_detection.NULLS, "0.5"), "updates": 400, "seed": 2},
         "small": COMMON | {"seed": Seeds(128, block=16)},
     },
-    key=538,  # the sentence was turned round after runs of another, and its bound lowered after runs of a second
+    key=438,  # the sentence was turned round after runs of another
     precision="float64",
     controls={
         "exchanged": Control("the loss's series is the response, and the other way round", theory={"exchanged": True}),
