@@ -10,6 +10,7 @@ tests cannot tell: a planted law of the same size is not found in them.
 import xarray as xr
 
 from iclbook.claims.context_map._law import ASKED, AXES, FIXED, QUANTITIES, TESTS, TRAINED, WORST, judged, with_ratios
+from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Finding, checks
 
@@ -58,6 +59,7 @@ claim = Claim(
         "smoke": {"family": (SIMPLEST,), "seed": 2, **ASKED, "context": (0, 1)}
         | {"queries": 8, "transformer_updates": 2},
         "small": {"family": (SIMPLEST, MEAN), "seed": 10, **ASKED},
+        "medium": {"family": (SIMPLEST, MEAN), "seed": Seeds(24, block=3), **ASKED},
     },
     key=439,
     controls={

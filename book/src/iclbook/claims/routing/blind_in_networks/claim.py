@@ -70,6 +70,7 @@ claim = Claim(
     sizes={
         "smoke": COMMON | {"kind": (*_detection.NULLS, "0.5"), "updates": 400, "seed": 2},
         "small": COMMON | {"seed": Seeds(128, block=16)},
+        "medium": COMMON | {"seed": Seeds(384, block=16)},
     },
     key=438,  # the sentence was turned round after runs of another
     precision="float64",
