@@ -25,7 +25,6 @@ FEWEST_CELLS = 8
 """Cells of a claim at ``medium``: a kill loses little, and workers are busy."""
 UNFALSIFIED = {
     "language/function_vectors_or_induction": "spared",
-    "routing/recognised_in_weights": "change_after change_before effect effect_after effect_before",
 }
 """Findings that no control of their claim falsifies yet. The list may only shrink."""
 UNREFUTED = {("language/function_vectors_or_induction", "copied")}
@@ -35,10 +34,7 @@ WITHOUT_DATA = {
     "routing/long_tail",
 }
 """Claims whose verdict has no data on record. The list may only shrink."""
-UNRECORDED = {
-    ("routing/recognised_in_weights", "swapped"),
-    ("routing/recognised_in_weights", "untrained"),
-}
+UNRECORDED: set[tuple[str, str]] = set()
 """Controls without data at the size of a claim's verdict. The list may only shrink."""
 MODELS = Path(os.environ.get("ICLLAB_MODELS", "models"))
 CONTROLS = [(claim, name) for claim in CLAIMS for name in registry.load(claim).controls]

@@ -32,6 +32,15 @@ def fit(train):
 def predict(numbers, conditions):
     return predict_log_linear(numbers, columns(conditions))
 '''
+LEVELS = '    levels={"x": [0.5 * i for i in range(2, 17)], "y": range(1, 6)},\n'
+MEASURE = '''
+"""The wave, with the seed as noise."""
+import numpy as np
+
+def measure(cell, seeds):
+    mean = 2.0 + 1.5 * np.cos(0.8 * cell["x"])
+    return [(float(np.exp(mean + 0.3 * np.random.default_rng(seed).standard_normal())), False) for seed in seeds]
+'''
 SCALE, END = 0.3, 25.0  # standard deviation of the logarithm; the time at which values are censored
 
 
@@ -60,4 +69,12 @@ def finished(folder, theories=("x", "y")):
     measure(folder, held_out=False)
     registry.register(folder)
     measure(folder, held_out=True)
+    return folder
+
+
+def with_levels(folder):
+    """The table with levels, of which fresh cells are drawn, and with a measurement."""
+    text = PHENOMENON.replace("    held_out=14,\n", "    held_out=14,\n" + LEVELS)
+    (folder / "phenomenon.py").write_text(text)
+    (folder / "measure.py").write_text(MEASURE)
     return folder

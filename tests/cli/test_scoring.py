@@ -78,7 +78,7 @@ def test_a_theory_of_the_users_own_is_registered_and_then_scored(table, tmp_path
     ("words", "message"),
     [
         (["plantd"], "unknown table 'plantd'; did you mean 'planted'?"),
-        (["--register"], "expected a table beside --theories or --register"),
+        (["--register"], "expected a table beside other options"),
         (["planted", "--theories", "nowhere", "--register"], "--theories: expected a folder, got 'nowhere'"),
     ],
 )
@@ -109,3 +109,22 @@ def test_a_theory_that_is_none_is_one_line(table, tmp_path, text, message, icl):
     assert (status, out) == (2, "")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_fresh_cells_are_predicted_measured_and_kept(icl, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = planted.with_levels(planted.finished(tmp_path / "planted"))
+    status, out, errors = icl("arena", table, "--fresh", "5")
+    assert status == 0
+    assert "14 fresh cells of key 5" in out
+    assert "14 of 14 cells" in errors
+    (file,) = (tmp_path / "icl-results" / "arena").iterdir()
+    before = file.read_bytes()
+    assert icl("arena", table, "--fresh", "5")[1] == out
+    assert file.read_bytes() == before
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "mine.py").write_text(planted.THEORY.format(name="x"))
+    status, _, errors = icl("arena", table, "--fresh", "5", "--theories", own)
+    assert status == 2
+    assert "expected theories that predicted first, mine did not; try another key" in errors

@@ -4,9 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.optimize import linprog
 
 from icllab.core.statistics import (
+    binomial_limits,
     crossed_mean_and_error,
     dip,
     dip_p_value,
@@ -183,3 +185,11 @@ def test_a_p_value_of_the_dip_is_never_zero():
     for draws in (99, 1000):
         assert dip_p_value(heaps, draws) == pytest.approx(1 / (draws + 1), rel=1e-12)
         assert dip_p_value(np.arange(48.0), draws) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_limits_of_a_probability_have_the_binomial_tails():
+    low, high = binomial_limits(np.array([0, 3, 10]), 10, 0.01)
+    assert low[0] == 0
+    assert high[-1] == 1
+    np.testing.assert_allclose(stats.binom.sf([2, 9], 10, low[1:]), 0.01)
+    np.testing.assert_allclose(stats.binom.cdf([0, 3], 10, high[:-1]), 0.01)

@@ -77,8 +77,8 @@ def test_without_the_noise_of_labels_the_drive_has_its_closed_form():
         want = np.trapezoid(np.exp(-(match + (w**2 - value**2) / 2)), w)
         assert race.drive_per_pair(match, value) == pytest.approx(want, rel=1e-6)
     pairs = 100_000  # the noise costs a part that does not shrink with N
-    ratio = race.context_time(pairs) / 2 / pairs / race.drive_per_pair()
-    assert 1.05 < ratio < 1.15
+    assert race.context_time(pairs) / 2 / pairs == pytest.approx(1.37, abs=0.005)
+    assert race.drive_per_pair() == pytest.approx(1.253, abs=0.0005)
     assert race.context_time(2 * pairs) / race.context_time(pairs) == pytest.approx(2, rel=1e-3)
 
 

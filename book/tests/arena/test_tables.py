@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from arena import planted
 
-from icllab.arena import registry, score_theories
+from icllab.arena import fresh, registry, score_theories
 from icllab.core import sources
 from icllab.core.errors import InputError
 from icllab.lab import records
@@ -45,6 +45,20 @@ def test_registrations_of_a_table_are_those_of_when_it_was_measured():
         assert file.stat().st_size < 12_000
 
 
+def test_the_fresh_part_has_what_the_theories_predict_and_none_of_the_cells():
+    file = registry.folder("induction_head") / fresh.SHIPPED
+    part = fresh.read(file)
+    key = int(part.attrs["key"])
+    assert fresh.path("induction_head", key) == file != fresh.path("induction_head", key + 1)
+    again = fresh.predicted("induction_head", key)
+    assert part["theory"].values.tolist() == again["theory"].values.tolist()
+    for name in ("location", "scale", "never", *registry.phenomenon("induction_head").conditions):
+        np.testing.assert_allclose(part[name], again[name], rtol=1e-3, atol=1e-3)
+    rows = fresh.scores(part)
+    assert {row.theory for row in rows} == set(registry.theories("induction_head"))
+    assert not any(row.late for row in rows)
+
+
 def test_times_of_censored_training_are_its_end():
     dataset = registry.record("induction_head")
     censored = dataset["censored"].values == 1
@@ -53,15 +67,23 @@ def test_times_of_censored_training_are_its_end():
     assert 0.02 < censored.mean() < 0.6
 
 
-def test_errors_of_depth_are_those_of_the_claim():
-    dataset = registry.record("depth_error")
-    recorded = records.data("descent/depth_needs_rotation", "small")["test_loss"]
-    assert dataset["value"].size == recorded.size
-    np.testing.assert_allclose(np.sort(dataset["value"].values.ravel()), np.sort(recorded.values.ravel()), rtol=1e-12)
-    cell = {"dim": 12.0, "layers": 4.0, "alpha": 24.0, "rotates": 1.0, "shared": 1.0}
-    i = registry.phenomenon("depth_error").cells.index(cell)
-    expected = recorded.sel(dim=12, layers=4, alpha=24.0, setting="rotated, one matrix")
-    np.testing.assert_allclose(dataset["value"].values[i], expected.values)
+def test_errors_of_depth_are_those_of_the_claim_at_another_key():
+    table, recorded = registry.record("depth_error"), records.data("descent/depth_needs_rotation", "small")["test_loss"]
+    assert table["value"].size == recorded.size
+    kinds = {(0.0, 0.0): "fixed", (1.0, 0.0): "rotated", (1.0, 1.0): "rotated, one matrix"}
+    for i, cell in enumerate(registry.phenomenon("depth_error").cells):
+        setting = kinds[cell["rotates"], cell["shared"]]
+        same = recorded.sel(dim=cell["dim"], layers=cell["layers"], alpha=cell["alpha"], setting=setting)
+        np.testing.assert_allclose(np.log(table["value"].values[i]).mean(), np.log(same.values).mean(), atol=0.5)
+
+
+@pytest.mark.slow
+def test_depth_is_measured_by_training_networks_as_the_claim_does():
+    cell = {"dim": 6.0, "layers": 1.0, "alpha": 24.0, "rotates": 1.0, "shared": 0.0}
+    (one, censored), (other, _) = registry.measure("depth_error")(cell, [1, 2])
+    assert not censored
+    np.testing.assert_allclose([one, other], 0.383, atol=0.02)
+    assert one != other
 
 
 def test_weights_and_gaps_are_those_of_the_claim():

@@ -68,7 +68,7 @@ def test_it_holds_where_all_is_as_claimed():
         ({"phases": (10, 12)}, {"length"}),
         ({"phases": (10, 9999), "end": 0.55}, {"order", "end"}),
         ({"phases": (0, 200)}, {"order"}),
-        ({"flat": False}, {"flat"}),
+        ({"flat": False}, {"slower"}),
         ({"shift": 0.3}, {"excess"}),
         ({"end": 0.3}, {"end"}),
         ({"counts": 0.1}, {"level"}),

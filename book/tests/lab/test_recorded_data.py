@@ -21,11 +21,11 @@ def test_labels_are_those_of_the_claim_and_not_of_the_record():
 
 def test_data_of_a_reduced_record_may_have_fewer_values_and_no_others():
     claim = registry.load("routing/blind_in_networks")
-    dataset = records.data(claim.name, "medium")
+    dataset = records.data(claim.name, "small")
     assert claim.reduce is not None
-    assert list(records.size_faults(claim, "medium", None, dataset)) == []
+    assert list(records.size_faults(claim, "small", None, dataset)) == []
     more = xr.concat([dataset, dataset.assign_coords(seed=dataset.seed + 1000)], "seed").assign_attrs(dataset.attrs)
-    assert "values of seed" in "; ".join(records.size_faults(claim, "medium", None, more))
+    assert "values of seed" in "; ".join(records.size_faults(claim, "small", None, more))
 
 
 def test_outputs_keep_the_order_of_the_grid(monkeypatch):

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+import xarray as xr
+from judging import judged
 
-from iclbook.claims.routing import _detection
 from iclbook.claims.routing.blind_in_networks import claim, measure
+from icllab.lab.checks import Outcome
 
 SIZES = {"symbols": 3, "length": 1, "width": 2, "layers": 1, "heads": 1, "zipf_exponent": 1.0, "noise": 0.2}
 POINT = SimpleNamespace(
@@ -20,6 +22,8 @@ POINT = SimpleNamespace(
     updates=30,
     every=5,
     seed=(0, 3),
+    rule=claim.RULES,
+    level=(2.0,),
 )
 
 
@@ -30,7 +34,7 @@ def runs():
     with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
         of_batches, batches = measure.monitored, []
         patch.setattr(measure, "monitored", lambda *args: batches.append(args[2]) or of_batches(*args))
-        patch.setattr(_detection, "first_passages", lambda rows, every: rows)
+        patch.setattr(measure, "first_passages", lambda rows, point: rows)
         for how in ({}, {"noisier": 0.9}):
             batches.clear()
             found = measure.measure(POINT, key=jax.random.key(0), **how)
@@ -100,6 +104,34 @@ def test_onsets_are_uniform_between_three_and_six_tenths_of_the_run(monkeypatch)
     assert distance < 2 / 900**0.5  # exceeded with a probability of 2 exp(-8)
 
 
-def test_medium_has_seeds_of_its_own():
-    small, medium = (set(claim.claim.grid(size).traced["seed"]) for size in ("small", "medium"))
-    assert not small & medium
+def test_rules_are_those_of_the_cell_and_listen_after_the_quiet_part():
+    rows = np.ones((1, 20, 3))
+    rows[0, [3, 12], 0] = 2.0
+    rows[0, 14, 1] = 0.5
+    point = SimpleNamespace(rule=("rise", "score"), level=(2.0, 13.0, 14.0), every=10)
+    found = measure.first_passages(rows, point)
+    assert found.shape == (1, 3, 2, 3)
+    np.testing.assert_array_equal(found[0, 0, 0], [130, 130, np.nan])  # ln 2 is 13.9 units of a rise
+    np.testing.assert_array_equal(found[0, 0, 1], [130, 130, 130])
+    np.testing.assert_array_equal(found[0, 1, 0], [160, np.nan, np.nan])  # a fall is no rise, the way back is one
+    np.testing.assert_array_equal(found[0, 1, 1], [150, 150, 150])
+
+
+def made_up(loss=1.0, others=0.0, false=0.0):
+    """Judged runs in which a share of alarms is as given, for each series and rule."""
+    judged, axes = np.arange(60), ("share", "judged", "series", "rule")
+    shares = np.array([[others, loss], [others, others], [others, others]])
+    hit = (judged[:, None, None] < 60 * shares)[None] * np.ones((1, 1, 1, 1))
+    coords = {"share": [0.5], "judged": judged, "series": ["loss", "gradient", "response"], "rule": ["score", "rise"]}
+    alarm = (judged < 60 * false)[:, None, None] * np.ones((60, 3, 2))
+    return xr.Dataset({"hit": (axes, hit), "false_alarm": (axes[1:], alarm)}, coords)
+
+
+_, failing, outcome = judged(claim.check)
+
+
+def test_the_loss_has_to_find_and_the_others_to_miss():
+    assert outcome(made_up()) is Outcome.HOLDS
+    assert {name.partition("[")[0] for name in failing(made_up(loss=0.5))} == {"finds"}
+    assert len(failing(made_up(others=0.9))) == 4
+    assert len(failing(made_up(false=0.6))) == 6

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class Phenomenon:
         key: Integer that draws which cells are held out, and seeds the measurements.
         sources: Keys of the papers that the theories are from.
         published: Whether all values could be read elsewhere before any theory was registered: all are late then.
+        levels: Condition -> values, of whose combinations fresh cells are drawn; empty: there are none.
     """
 
     value: str
@@ -40,6 +41,7 @@ class Phenomenon:
     key: int
     sources: tuple[str, ...] = ()
     published: bool = False
+    levels: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_integer("seeds", self.seeds)
@@ -47,6 +49,8 @@ class Phenomenon:
         require_integer("held_out", self.held_out, least=LEAST)
         if len(self.cells) - self.held_out < LEAST:
             raise expected("held_out", f"at most {len(self.cells) - LEAST} of {len(self.cells)} cells", self.held_out)
+        if self.levels and set(self.levels) != set(self.conditions):
+            raise expected("levels", f"values for {', '.join(self.conditions)}", dict(self.levels))
         for cell in self.cells:
             if set(cell) != set(self.conditions):
                 raise expected("cells", f"numbers for {', '.join(self.conditions)}", dict(cell))
@@ -63,6 +67,16 @@ class Phenomenon:
     def parts(self, dataset: "xr.Dataset") -> "tuple[xr.Dataset, xr.Dataset]":
         """The measurements that theories are fitted to, and the held-out ones."""
         return dataset.isel(cell=~self.is_held_out), dataset.isel(cell=self.is_held_out)
+
+    def fresh_cells(self) -> list[dict[str, float]]:
+        """As many combinations of the levels as are held out, none of them a cell; the key draws them."""
+        known = {tuple(sorted(cell.items())) for cell in self.cells}
+        every = [dict(zip(self.levels, map(float, values), strict=True)) for values in product(*self.levels.values())]
+        others = [cell for cell in every if tuple(sorted(cell.items())) not in known] if self.levels else []
+        if len(others) < self.held_out:
+            raise expected("levels", f"{self.held_out} combinations beside the cells", len(others))
+        chosen = np.random.default_rng([self.key, len(others)]).choice(len(others), self.held_out, replace=False)
+        return [others[i] for i in sorted(chosen.tolist())]
 
     def measurement_seed(self, cell: Mapping[str, float], seed: int) -> int:
         """An integer below 2^31 for one measurement of a cell: a digest of the key, the conditions and the seed."""

@@ -240,7 +240,7 @@ def _computed(theory: Theory, declared: Phenomenon, dataset: "xr.Dataset") -> Re
     """The registration of a theory as it is now, whose numbers are fitted to the training part."""
     train, _ = declared.parts(dataset)
     numbers = fitted(theory, train)
-    return Registration(data_digest(train), numbers, _predicted(theory, numbers, dataset))
+    return Registration(data_digest(train), numbers, predicted(theory, numbers, dataset))
 
 
 def _disagreement(theory: Theory, old: Registration, new: Registration, dataset: "xr.Dataset") -> str:
@@ -251,15 +251,15 @@ def _disagreement(theory: Theory, old: Registration, new: Registration, dataset:
     if distances(old.prediction, new.prediction, cells).max() >= SAME:
         return "predicts otherwise than it was registered"
     same_names = set(old.numbers) == set(new.numbers)  # a theory may have renamed its numbers
-    if same_names and distances(old.prediction, _predicted(theory, old.numbers, dataset), cells).max() >= SAME:
+    if same_names and distances(old.prediction, predicted(theory, old.numbers, dataset), cells).max() >= SAME:
         return "registered numbers are not those of the fit"
     return f"{REGISTERED} is another than when held-out values were measured: {_REMEDY}" if old.altered else ""
 
 
-def _predicted(theory: Theory, numbers: Mapping[str, Any], dataset: "xr.Dataset") -> Prediction:
-    """Distributions at all cells; a theory does not see their values."""
+def predicted(theory: Theory, numbers: Mapping[str, Any], dataset: "xr.Dataset") -> Prediction:
+    """Distributions at all cells; a theory does not get their values, but could read the record (docs/arena.md)."""
     with _failures(theory):
-        prediction = Prediction(*theory.predict(numbers, dataset.drop_vars(["value", "censored"])))
+        prediction = Prediction(*theory.predict(numbers, dataset.drop_vars(["value", "censored"], errors="ignore")))
         prediction.arrays(dataset.sizes["cell"])
     return prediction
 

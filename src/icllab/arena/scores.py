@@ -27,6 +27,7 @@ class Score:
         late: Whether held-out values had been measured when it was registered.
         numbers: The registered fitted numbers.
         log_score: Mean log density in nats, of the logarithm of the value, and its error.
+        by_cell: The same in each held-out cell.
         coverage: Probability of a central interval -> fraction of values within, and its error.
         differences: Null theory -> log score minus that of the null, and the error of the paired difference.
         beats: The null theories that it beats: the difference is positive with 95 % confidence.
@@ -39,6 +40,7 @@ class Score:
     late: bool = False
     numbers: Mapping[str, Any] = field(default_factory=dict)
     log_score: tuple[float, float] = (np.nan, np.nan)
+    by_cell: tuple[float, ...] = ()
     coverage: Mapping[float, tuple[float, float]] = field(default_factory=dict)
     differences: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     beats: tuple[str, ...] = ()
@@ -59,23 +61,35 @@ def score_theories(table: str | Path, own: str | Path | None = None) -> list[Sco
     declared = registry.phenomenon(table)
     cells, (_, held_out) = len(declared.cells), declared.parts(dataset)
     value, censored = held_out["value"].values, held_out["censored"].values.astype(bool)
-    registrations, rows, by_cell = registry.registered(table, own), {}, {}
+    registrations, rows, predictions = registry.registered(table, own), {}, {}
     for name, theory in registry.theories(table, own).items():
         rows[name] = {"title": theory.title, "null": theory.null}
         registration = registry.agreement(theory, registrations.get(name, []), declared, dataset)
         if isinstance(registration, str):
             rows[name] |= {"refused": registration}
             continue
-        prediction = Prediction(*(part[declared.is_held_out, 0] for part in registration.prediction.arrays(cells)))
-        by_cell[name] = log_scores(prediction, value, censored).mean(1)
-        within = {level: _mean(coverage(prediction, value, censored, level).mean(1)) for level in LEVELS}
+        parts = registration.prediction.arrays(cells)
+        predictions[name] = Prediction(*(part[declared.is_held_out, 0] for part in parts))
         rows[name] |= {"late": registration.late, "numbers": registration.numbers}
-        rows[name] |= {"log_score": _mean(by_cell[name]), "coverage": within}
+    return ranked(rows, predictions, value, censored)
+
+
+def ranked(
+    rows: Mapping[str, dict[str, Any]], predictions: Mapping[str, Prediction], value: np.ndarray, censored: np.ndarray
+) -> list[Score]:
+    """Scores of predictions for measured cells [cell, seed], the best first.
+
+    ``rows`` has the other fields of each theory's score; a theory without a prediction comes last.
+    """
+    scores = {name: dict(row) for name, row in rows.items()}
+    by_cell = {name: log_scores(prediction, value, censored).mean(1) for name, prediction in predictions.items()}
     nulls = {name: terms for name, terms in by_cell.items() if rows[name]["null"]}
     for name, terms in by_cell.items():
-        rows[name] |= compared(terms, {null: row for null, row in nulls.items() if null != name})
-    order = sorted(rows, key=lambda name: (bool(rows[name].get("refused")), -rows[name].get("log_score", (0.0,))[0]))
-    return [Score(name, **rows[name]) for name in order]
+        within = {level: _mean(coverage(predictions[name], value, censored, level).mean(1)) for level in LEVELS}
+        scores[name] |= {"log_score": _mean(terms), "by_cell": tuple(terms.tolist()), "coverage": within}
+        scores[name] |= compared(terms, {null: row for null, row in nulls.items() if null != name})
+    order = sorted(scores, key=lambda name: (name not in by_cell, -scores[name].get("log_score", (0.0,))[0]))
+    return [Score(name, **scores[name]) for name in order]
 
 
 def compared(terms: np.ndarray, nulls: Mapping[str, np.ndarray]) -> dict[str, Any]:

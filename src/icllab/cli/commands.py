@@ -338,12 +338,16 @@ def arena(
     register: Annotated[
         bool, switch("Fit and register the theories whose source is not registered; nothing is scored.")
     ] = False,
+    fresh: Annotated[
+        int | None,
+        Parameter(help="A key that draws fresh cells: theories predict them, then they are measured and scored."),
+    ] = None,
     options: Common = COMMON,
 ) -> Report:
     """Score theories of a phenomenon on measurements that they were not fitted to."""
     from icllab.cli import scoring
 
-    return scoring.arena(table, theories, register)
+    return scoring.arena(table, theories, register, fresh)
 
 
 @app.command(sort_key=3, group=AUTHORS)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icllab.arena import registry
+from icllab.cli.progress import bar
 from icllab.cli.reports import Report, typeset
 from icllab.core.errors import InputError
 from icllab.core.spelling import with_error
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
     from icllab.arena.scores import Score
 
 
-def arena(table: str | None, theories: Path | None, register: bool) -> Report:
+def arena(table: str | None, theories: Path | None, register: bool, fresh: int | None = None) -> Report:
     """The tables; or the scores of one, or the theories that were registered."""
     if table is None:
-        if theories is not None or register:
-            raise InputError("icl arena: expected a table beside --theories or --register, got none; `icl arena` lists")
+        if theories is not None or register or fresh is not None:
+            raise InputError("icl arena: expected a table beside other options, got none; `icl arena` lists them")
         return _tables()
     if register:
         names = registry.register(table, theories)
         text = f"registered: {', '.join(names)}" if names else "every theory is registered as it is"
         return Report({"table": table, "registered": names}, lambda console: console.out(text, highlight=False))
-    return _scores(table, theories)
+    return _scores(table, theories) if fresh is None else _fresh_scores(table, theories, fresh)
 
 
 def _tables() -> Report:
@@ -71,6 +72,33 @@ def _scores(table: str, theories: Path | None) -> Report:
         _write(console, rows)
 
     return Report(data, plain, 3 if any(row.refused for row in rows) else 0)
+
+
+def _fresh_scores(table: str, theories: Path | None, key: int) -> Report:
+    """Scores on fresh cells, which are predicted and measured unless their file has them."""
+    from icllab.arena import fresh
+
+    file = fresh.path(table, key)
+    dataset = fresh.read(file) if file.is_file() else fresh.predicted(table, key, theories)
+    unknown = set(registry.theories(table, theories)) - set(dataset["theory"].values.tolist())
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise InputError(f"{file}: expected theories that predicted first, {names} did not; try another key")
+    if dataset["value"].isnull().any():
+        with bar(f"icl arena {table}") as show:
+            dataset = fresh.measured(table, file, dataset, show=show)
+    rows, phenomenon = fresh.scores(dataset), registry.phenomenon(table)
+    censored, size = int(dataset["censored"].sum()), dataset["value"].size
+    data = {"table": table, "title": registry.title(table), "value": phenomenon.value, "fresh": key, "file": str(file)}
+    data |= {"cells": dataset.sizes["cell"], "censored": censored, "scores": [asdict(row) for row in rows]}
+
+    def plain(console: "Console") -> None:
+        console.print(typeset((f"{registry.title(table)}  {phenomenon.value}", "bold")))
+        counts = f"{dataset.sizes['cell']} fresh cells of key {key}; {censored} of {size} values censored"
+        console.out(f"  {counts}; {file}", highlight=False)
+        _write(console, rows)
+
+    return Report(data, plain)
 
 
 def _write(console: "Console", rows: "Sequence[Score]") -> None:

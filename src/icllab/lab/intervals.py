@@ -26,6 +26,7 @@ import xarray as xr
 from scipy.special import ndtr, ndtri
 
 from icllab.core.errors import expected
+from icllab.core.statistics import binomial_limits
 from icllab.core.views import fields_html, fields_repr
 
 SIGMAS = 3.0
@@ -94,13 +95,10 @@ class Interval:
 
 def fraction(members: xr.DataArray, over: str = "seed", *, sigmas: float = SIGMAS) -> Interval:
     """The fraction of ``members`` that are true, with Clopper and Pearson's interval; NaNs are left out."""
-    from scipy.stats import beta  # a third of a second, which most checks do without
-
     count, hits = members.notnull().sum(over), members.astype(float).sum(over)
 
     def limits(tail: float) -> _Limits:
-        low = np.where(hits > 0, beta.ppf(tail, hits, count - hits + 1), 0.0)
-        high = np.where(hits < count, beta.isf(tail, hits + 1, count - hits), 1.0)
+        low, high = binomial_limits(hits, count, tail)
         return count.copy(data=low), count.copy(data=high)
 
     return Interval(hits / count.where(count > 0), *_near_and_far(limits, sigmas))

@@ -17,7 +17,7 @@ from icllab.diagnostics.contexts.solvers import MapSolver
 from icllab.diagnostics.contexts.verdicts import LawOutcome, law
 from icllab.models.contexts.exact_family import FastWeights
 
-DIM, LENGTH, COUNT = 3, 4, 5
+DIM, LENGTH, COUNT = 3, 4, 6
 TASK = tasks.LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
 SOLVER = MapSolver(method="dense", steps=20, tolerance=1e-6)
 
@@ -175,10 +175,37 @@ def test_bad_contexts_are_refused():
     contexts, _ = drawn()
     with pytest.raises(InputError, match="contexts: expected at least two contexts, got 1"):
         law_tests(fast(False), contexts[:1])
-    with pytest.raises(InputError, match="queries: expected stacked prompts for each of 2 contexts, got 5"):
+    with pytest.raises(InputError, match="queries: expected stacked prompts for each of 2 contexts, got 6"):
         law_tests(fast(False), contexts[:2])
     short = [jax.tree.map(lambda leaf: leaf[:2], context) for context in contexts]
     with pytest.raises(InputError, match="contexts: expected at least two examples"):
         law_tests(fast(False), short)
     with pytest.raises(InputError, match="contexts: expected contexts and queries of one shape"):
         law_tests(fast(False), [*contexts[:4], jax.tree.map(lambda leaf: leaf[:4], contexts[4])])
+
+
+class Sine(AbstractPredictor):
+    """The sine of x.(b + A h): an exact map, and answers with many minima in the weights."""
+
+    slow: jax.Array
+    down: jax.Array
+
+    def __call__(self, prompt):
+        """The answers at every position."""
+        terms = jnp.tanh(prompt.y)[:, None] * prompt.x
+        h = jnp.cumsum(terms, axis=0) - terms
+        return jnp.sin(jnp.sum(prompt.x * (self.slow[None] + h @ self.down), axis=1))
+
+
+def test_a_fit_from_several_points_finds_weights_that_one_from_the_network_misses():
+    rng = np.random.default_rng(2)
+    model = Sine(jnp.asarray(rng.normal(size=DIM)), jnp.asarray(rng.normal(size=(DIM, DIM)) / 2))
+    one, several = (
+        law_tests(model, solver=MapSolver(method="dense", steps=30, starts=starts)).sel(world="own", test="effect")
+        for starts in (1, 7)
+    )
+    assert (one["left"] > 0.3).sum() == 3
+    assert one["converged"].all()
+    assert (several["left"] > 0.3).sum() < 3
+    easy = one["left"] < 1e-6
+    np.testing.assert_array_equal(several["left"][easy], one["left"][easy])

@@ -8,8 +8,9 @@ from scipy import stats
 from icllab.core.errors import InputError
 from icllab.diagnostics.contexts.laws import TESTS, WORLDS
 from icllab.diagnostics.contexts.verdicts import (
+    FALSE,
     LEVEL,
-    SIGMAS,
+    SHARE,
     LawOutcome,
     LearningOutcome,
     compare,
@@ -67,40 +68,40 @@ def test_no_needs_a_planted_law_that_would_have_been_found():
         verdict = law(measured(**changes, planted=0.3))
         assert verdict.outcome is LawOutcome.UNDECIDED
         assert "a planted law" in verdict.sentence
-        assert law(measured(**changes, planted=0.05, contexts=3)).outcome is LawOutcome.UNDECIDED
+        assert law(measured(**changes, planted=0.05, contexts=5)).outcome is LawOutcome.UNDECIDED
     assert law(measured(planted=0.3)).outcome is LawOutcome.LAW  # "law" needs no power
 
 
-@pytest.mark.parametrize("centre", [0.02, 0.07])
-def test_power_is_the_probability_that_a_law_is_found(centre):
-    """Of 2000 draws of planted laws of four contexts, against the noncentral distribution of Student."""
-    spread, contexts = 0.5, 4
-    rng = np.random.default_rng(0)
-    logs = np.log(centre) + spread * rng.normal(size=(2000, contexts))
-    quantile = stats.t.ppf(stats.norm.cdf(SIGMAS), contexts - 1)
-    found = logs.mean(1) + quantile * logs.std(1, ddof=1) / contexts**0.5 < np.log(LEVEL)
-    exact = measured(planted=centre, contexts=contexts)
-    values = spread * np.array([-1.0, -1.0, 1.0, 1.0]) * (3 / 4) ** 0.5  # of the spread given
-    exact["left"].loc[{"world": "planted"}] = centre * np.exp(values)[:, None]
-    error = (found.mean() * (1 - found.mean()) / 2000) ** 0.5
-    assert error < 0.012
-    np.testing.assert_allclose(compare(exact)["power"], found.mean(), atol=4 * error)
+@pytest.mark.parametrize("share", [0.7, 0.9])
+def test_power_is_the_probability_that_a_law_is_found(share):
+    """Of 4000 draws of planted laws of twenty contexts, a share of which obeys."""
+    contexts = 20
+    obey = np.random.default_rng(0).random((4000, contexts)) < share
+    found = [stats.binomtest(int(row.sum()), contexts).proportion_ci(1 - 2 * FALSE).low > SHARE for row in obey]
+    exact = measured(contexts=contexts)
+    obeyed = np.arange(contexts) < share * contexts
+    exact["left"].loc[{"world": "planted"}] = np.where(obeyed, 0.01, 0.5)[:, None]
+    power = compare(exact)["power"]
+    np.testing.assert_allclose(power, np.mean(found), atol=4 * 0.5 / 4000**0.5)
 
 
-def test_intervals_are_students_over_contexts_and_over_networks():
-    """Six networks of a common shift each: contexts of one network do not count as independent."""
-    rng = np.random.default_rng(1)
-    data = measured(0.02, networks=6)
-    data["left"] = data["left"] * np.exp(rng.normal(size=6)).reshape(-1, 1, 1, 1)
-    data["left"].loc[{"world": "other"}] = 1.0
-    logs = np.log(np.maximum(data["left"].sel(world="own", test="change"), 1e-3)).values
-    means = logs.mean(1)
-    numbers = compare(data).sel(test="change")
-    low, high = stats.t.interval(1 - 2 * stats.norm.sf(SIGMAS), 5, means.mean(), stats.sem(means))
-    np.testing.assert_allclose([numbers["low"], numbers["high"]], np.exp([low, high]))
-    one = compare(data.isel(network=0)).sel(test="change")
-    low, high = stats.t.interval(1 - 2 * stats.norm.sf(SIGMAS), 7, means[0], stats.sem(logs[0]))
-    np.testing.assert_allclose([one["low"], one["high"]], np.exp([low, high]))
+def test_the_interval_of_a_share_is_exact_and_a_network_counts_once():
+    data = measured(contexts=10, spread=0.0)
+    data["left"].loc[{"context": slice(0, 3), "world": "own", "test": "change"}] = 0.9
+    row = compare(data).sel(test="change")
+    expected = stats.binomtest(7, 10).proportion_ci(1 - 2 * FALSE)
+    np.testing.assert_allclose([row["share"], row["low"], row["high"]], [0.7, expected.low, expected.high])
+    several = measured(networks=6, contexts=10, spread=0.0)
+    several["left"].loc[{"network": 0, "context": slice(0, 5), "world": "own", "test": "change"}] = 0.9
+    several["left"].loc[{"network": 1, "context": slice(0, 4), "world": "own", "test": "change"}] = 0.9
+    np.testing.assert_allclose(compare(several)["share"], [1, 5 / 6, 1])  # five of ten are not most
+
+
+def test_one_context_without_a_limit_does_not_decide():
+    """Student's interval of logarithms that are floored reached from 1e-6 to 14 here; fifteen of sixteen obey."""
+    data = measured(1e-9, contexts=16, spread=0.0)
+    data["left"].loc[{"context": 3, "world": "own"}] = 0.375
+    assert law(data).outcome is LawOutcome.LAW
 
 
 def test_contexts_whose_fits_have_not_converged_are_left_out_and_counted():
@@ -121,9 +122,13 @@ def test_contexts_whose_fits_have_not_converged_are_left_out_and_counted():
     assert verdict.numbers["left_out"].values.tolist() == [0, 0, 5]
 
 
-def test_one_context_decides_nothing():
-    assert law(measured(contexts=1)).outcome is LawOutcome.UNDECIDED
-    assert law(measured(0.5, contexts=1)).outcome is LawOutcome.UNDECIDED
+def test_six_contexts_or_networks_are_the_least_that_decide():
+    for size in ({"contexts": 5}, {"networks": 5}):
+        assert law(measured(**size)).outcome is LawOutcome.UNDECIDED
+        assert law(measured(0.5, **size)).outcome is LawOutcome.UNDECIDED
+    for size in ({"contexts": 6}, {"networks": 6}):
+        assert law(measured(**size)).outcome is LawOutcome.LAW
+        assert law(measured(0.5, **size)).outcome is LawOutcome.NONE
 
 
 def test_a_law_is_learned_if_untrained_networks_have_none():

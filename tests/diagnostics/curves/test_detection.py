@@ -18,11 +18,16 @@ def test_scores_count_standard_deviations_of_the_records_before():
     np.testing.assert_allclose(detection.scores(np.exp(np.append(np.zeros(8), 0.01)))[8], 0.01 / detection.FLOOR)
 
 
+def test_rises_are_from_the_mean_of_four_records():
+    logs = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 4.0])
+    np.testing.assert_allclose(detection.rises(np.exp(logs)), [0, 0, 0, 0, 2.5, 1.5])
+
+
 def test_nothing_but_the_past_is_used():
     series = np.exp(np.random.default_rng(0).normal(size=(2, 20)))
     changed = series.copy()
     changed[:, 15:] *= 7
-    for function in (detection.scores, lambda rows: detection.cumulative_sums(detection.scores(rows))):
+    for function in (detection.scores, detection.rises, lambda rows: detection.cumulative_sums(detection.scores(rows))):
         np.testing.assert_array_equal(function(series)[:, :15], function(changed)[:, :15])
         assert (function(series)[:, 15] != function(changed)[:, 15]).all()
 

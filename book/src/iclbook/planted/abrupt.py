@@ -23,7 +23,6 @@ CLAIMS = (
     "routing/one_by_one",
     "routing/one_daughter",
     "routing/peaks_in_networks",
-    "routing/recognised_in_weights",
 )
 FAMILY = (
     "Losses exp(-log 2 (t/T)^b) of 100 records from t = 20 to 2000 with T between 300 and 600, and noise of 5 % of the "

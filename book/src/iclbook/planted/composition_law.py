@@ -12,7 +12,6 @@ STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
 CLAIMS = (
     "context_map/exact_family",
     "context_map/simplest_model",
-    "context_map/switches_on",
 )
 FAMILY = (
     "y = x.(b + B A h_c + eps sin(7 A h_c)), h_c the sum of y x over a context of four examples, d = 4: weights have "
@@ -24,7 +23,7 @@ FALSE = dict.fromkeys(STRENGTHS[:4], ("no map", "capacity")) | {
     3.0: ("law", "no map"),
     10.0: ("law", "no map"),
 }
-REPLICATES = 200
+REPLICATES = 100
 
 
 class Waves(FAST_WEIGHTS["Partly"]):

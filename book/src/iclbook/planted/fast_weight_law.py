@@ -15,7 +15,6 @@ STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
 CLAIMS = (
     "context_map/exact_family",
     "context_map/simplest_model",
-    "context_map/switches_on",
 )
 FAMILY = (
     "y = x.(b + B A h_c) + eps tanh(x_1 x_2) (1.A h_c), h_c the sum of y x over a context of four examples, d = 4, "
@@ -24,7 +23,7 @@ FAMILY = (
 AXIS = r"share of what weights cannot have, $\epsilon$"
 STRENGTHS = (0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0)
 FALSE = dict.fromkeys(STRENGTHS[:4], ("no map", "capacity")) | {3.0: ("law",), 10.0: ("law",)}
-REPLICATES = 200
+REPLICATES = 100
 DIM, LENGTH, CONTEXTS, QUERIES = 4, 4, 12, 64
 TASK = LinearRegression.convention("timaeus", dim=DIM, length=LENGTH)
 SOLVER = MapSolver(method="dense", steps=8)

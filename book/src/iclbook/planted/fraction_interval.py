@@ -8,6 +8,7 @@ from icllab.lab import checks, intervals
 
 STATISTIC = "icllab.lab.intervals.fraction"
 CLAIMS = (
+    "descent/depth_needs_rotation",
     "induction/abrupt_learning",
     "induction/bimodal_at_the_threshold",
     "induction/copying_in_context",

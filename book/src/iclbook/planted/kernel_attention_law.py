@@ -12,7 +12,6 @@ STATISTIC = "icllab.diagnostics.contexts.verdicts.law"
 CLAIMS = (
     "context_map/exact_family",
     "context_map/simplest_model",
-    "context_map/switches_on",
 )
 FAMILY = (
     "y = x.b + sum_j y_j phi(s_j), s_j = x.B A x_j the scores of a context of four examples and phi(s) = "
@@ -22,7 +21,7 @@ FAMILY = (
 AXIS = r"curvature of the attention's kernel, $\epsilon$"
 STRENGTHS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 FALSE = dict.fromkeys(STRENGTHS[:3], ("no map", "capacity")) | {1.0: ("law",)}
-REPLICATES = 200
+REPLICATES = 100
 
 
 class Attention(FAST_WEIGHTS["Partly"]):

@@ -63,6 +63,11 @@ from icllab.models.pretrained.ignored_fields import names_ignored
 WORLDS = ("own", "other", "planted")
 TESTS = ("effect", "change", "composition")
 SOLVER = MapSolver(method="dense")
+AWAY = (0.5, 1.0, 1.5)  # of the root mean square of an array of weights: how far the other starts of a fit are, in turn
+MET, BETTER = (
+    1e-4,
+    0.1,
+)  # of a target: where a fit needs no other start; of what the first start leaves: what another has
 HALVINGS = 40  # of the interval for the size of a planted change
 
 
@@ -97,10 +102,33 @@ class LawProblem(eqx.Module):
         return eqx.combine(free, self.model)
 
     def fit(self, start: Any, queries: Any, targets: Array) -> tuple[Any, Array]:
-        """Weights with these answers to queries, from ``start``; and whether the fit has converged."""
-        fit = MapFit(self.network(start), self.mask, queries, targets, self.kind)
-        solution = gauss_newton(fit, self.solver)
-        return solution.free, solution.gradient <= self.solver.tolerance
+        """Weights with these answers to queries, and whether the fit has converged.
+
+        While a fit leaves more than ``MET`` of the target, another starts from a random point about ``start``, and
+        counts if it has converged and leaves less than a tenth.
+        """
+
+        def solved(begin: Any) -> tuple[Any, Array, Array]:
+            solution = gauss_newton(MapFit(self.network(begin), self.mask, queries, targets, self.kind), self.solver)
+            return solution.free, solution.divergence, solution.gradient <= self.solver.tolerance
+
+        whole = self.divergence(targets, answers_alone(self.network(start), queries))
+        distances = jnp.asarray(AWAY, whole.dtype)
+
+        def unmet(state: Any) -> Array:
+            number, (_, left, _) = state
+            return (number < self.solver.starts) & (left > MET * whole)
+
+        def another(state: Any) -> Any:
+            number, best = state
+            away = normal_like(start, jax.random.fold_in(jax.random.key(0), number))  # the same about every start
+            distance = distances[number % len(AWAY)]
+            solution = solved(jax.tree.map(lambda w, d: w + (distance * d).astype(w.dtype), start, away))
+            better = solution[2] & (solution[1] < BETTER * best[1])
+            return number + 1, jax.tree.map(lambda new, old: jnp.where(better, new, old), solution, best)
+
+        _, (free, _, converged) = jax.lax.while_loop(unmet, another, (jnp.asarray(1), solved(start)))
+        return free, converged
 
     def carried(self, free: Any, queries: Any, targets: Array, direction: Any, change: Array) -> Any:
         """:math:`Df_c d - d` of the map with weights ``free``, which only these have."""
@@ -240,7 +268,7 @@ def _stack(*trees: Any) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def _at(tree: Any, index: int) -> Any:
+def _at(tree: Any, index: int | Array) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 

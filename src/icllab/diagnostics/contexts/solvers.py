@@ -53,6 +53,7 @@ class MapSolver:
         tolerance: Final gradient norm of a converged fit over that at the start.
         ridge: :math:`\mu` over the curvature along the first gradient; None: ten units of rounding. A larger
             ridge generalises better from few queries.
+        starts: Largest number of points from which a fit of :func:`~.laws.context_law` starts: w, then random ones.
 
     Raises:
         InputError: A name is unknown, or a number is out of range.
@@ -64,11 +65,12 @@ class MapSolver:
     adam_steps: int = 2000
     tolerance: float = 1e-3
     ridge: float | None = None
+    starts: int = 7
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
-        for name in ("steps", "products", "adam_steps"):
+        for name in ("steps", "products", "adam_steps", "starts"):
             require_integer(name, getattr(self, name))
         PROPER_FRACTION.require("tolerance", self.tolerance)
         if self.ridge is not None:

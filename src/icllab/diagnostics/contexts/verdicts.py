@@ -1,12 +1,14 @@
 r"""Verdicts on contexts as weights: is there a law, and was it learned?
 
 A test's *ratio* is the fraction that a context's own map leaves over that of another context's map (or over 1, where
-that leaves more). There is a law, up to the level 1/10, where the geometric mean over contexts is below the level in
-all three tests: effect, change and composition. There is none where it is above in one of them, *and* a planted law at
-the same size would have been found there with probability 0.8 or more. In between, the data cannot tell.
+that leaves more). A context *obeys* a test if its ratio is below the level 1/10. There is a law where more than half of
+the contexts obey all three tests: effect, change and composition. There is none where fewer than half obey one of them,
+*and* a planted law at the same size would have been found there with probability 0.8 or more. In between, the data
+cannot tell.
 
-Intervals are Student's over contexts; over networks where there are several, whose means count once. Contexts whose
-fits have not converged are left out and counted.
+The share of contexts has Clopper and Pearson's interval, which needs no distribution of ratios; six contexts are the
+least that decide. Over several networks, a network counts once, and obeys a test if most of its contexts do. Contexts
+whose fits have not converged are left out and counted.
 
 Derived: docs/context-map.md, Is there a law?
 """
@@ -17,13 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy import special
 
 from icllab.core.errors import expected
+from icllab.core.statistics import binomial_limits
 
 LEVEL = 0.1  # fraction left of a law, at most
 POWER = 0.8  # probability that a planted law is found, without which there is no "no"
-SIGMAS = 2.4  # of normal errors, on either side: three tests have one false "no" in 40 at most
+SHARE = 0.5  # of the contexts: a law is that of more
+FALSE = 0.05 / 3  # probability that an interval of one of three tests misses, on either side
 FLOOR = 0.01  # times the level: smaller ratios count as this
 
 
@@ -48,8 +51,8 @@ class LearningOutcome(StrEnum):
 class Verdict(NamedTuple):
     """An outcome, a sentence with the reason, and the numbers behind it over ``test``.
 
-    The numbers: ``ratio`` with its interval from ``low`` to ``high``, the ``power`` of the test, the ``contexts`` that
-    count and those ``left_out``.
+    The numbers: the median ``ratio``; the ``share`` of contexts (of networks, if several) that obey, with its interval
+    from ``low`` to ``high``; the ``power`` of the test; the ``contexts`` that count and those ``left_out``.
     """
 
     outcome: StrEnum
@@ -57,21 +60,13 @@ class Verdict(NamedTuple):
     numbers: xr.Dataset
 
 
-class _Mean(NamedTuple):
-    """A mean of logarithms with its error and degrees of freedom."""
-
-    value: float
-    error: float
-    freedom: int
-
-
 def law(tests: xr.Dataset, *, level: float = LEVEL) -> Verdict:
     """Judge measurements of :func:`~.laws.context_law`, of one network or of several along ``network``.
 
-    * *law*: effect, change and composition are all left below the level.
-    * *no map*: weights leave more of the effect than the level.
-    * *capacity*: weights have the effect, but not its change or its composition.
-    * *undecided*: a test is within its errors of the level, or a planted law would not have been found, or the fits of
+    * *law*: most contexts leave less than the level of effect, change and composition.
+    * *no map*: most leave more of the effect.
+    * *capacity*: weights have the effect, but of most contexts not its change or its composition.
+    * *undecided*: the interval of a share contains a half, or a planted law would not have been found, or the fits of
       more than half of the contexts have not converged.
 
     Derived: docs/context-map.md, Is there a law?
@@ -79,25 +74,33 @@ def law(tests: xr.Dataset, *, level: float = LEVEL) -> Verdict:
     require_level(level)
     numbers = compare(tests, level=level)
     enough = numbers["left_out"] <= numbers["contexts"]
-    below = enough & (numbers["high"] < level)
-    above = enough & (numbers["low"] > level) & (numbers["power"] >= POWER)
+    obeyed = enough & (numbers["low"] > SHARE)
+    broken = enough & (numbers["high"] < SHARE) & (numbers["power"] >= POWER)
     names = [str(name) for name in numbers["test"].values]
 
     def told(name: str) -> str:
         return f"{float(numbers['ratio'].sel(test=name)):.2g} of the {name}"
 
-    if bool(below.all()):
-        return Verdict(LawOutcome.LAW, f"weights leave {', '.join(told(name) for name in names)}", numbers)
+    def counted(name: str) -> str:
+        row = numbers.sel(test=name)
+        share, low, high = (float(row[key]) for key in ("share", "low", "high"))
+        return f"a share of {share:.2g} leaves less than {level:g} of the {name}, from {low:.2g} to {high:.2g}"
+
+    if bool(obeyed.all()):
+        least = min(names, key=lambda name: float(numbers["share"].sel(test=name)))
+        return Verdict(
+            LawOutcome.LAW, f"weights leave {', '.join(told(name) for name in names)}; {counted(least)}", numbers
+        )
     for name in names:
-        if bool(above.sel(test=name)):
+        if bool(broken.sel(test=name)):
             outcome = LawOutcome.NONE if name == "effect" else LawOutcome.CAPACITY
-            return Verdict(outcome, f"weights leave {told(name)}", numbers)
-    unclear = next(name for name in names if not bool(below.sel(test=name)))
+            return Verdict(outcome, f"weights leave {told(name)}; {counted(name)}", numbers)
+    unclear = next(name for name in names if not bool(obeyed.sel(test=name)))
     row = numbers.sel(test=unclear)
-    reason = f"weights leave {told(unclear)}, from {float(row['low']):.2g} to {float(row['high']):.2g}"
+    reason = f"weights leave {told(unclear)}; {counted(unclear)}"
     if row["left_out"] > row["contexts"]:
         reason += f"; the fits of {int(row['left_out'])} contexts have not converged"
-    elif float(row["low"]) > level:
+    elif float(row["high"]) < SHARE:
         reason += f"; a planted law is found there with probability {float(row['power']):.2g}"
     return Verdict(LawOutcome.UNDECIDED, reason, numbers)
 
@@ -132,17 +135,17 @@ def require_level(level: float) -> None:
 
 
 def compare(tests: xr.Dataset, *, level: float = LEVEL) -> xr.Dataset:
-    """Ratio of every test with its interval, the power at this size, and the numbers of contexts."""
+    """Ratio of every test, the share of contexts that obey it, the power at this size, and the numbers of contexts."""
     logs = {world: log_ratios(tests, world, level=level) for world in ("own", "planted")}
     rows = []
     for name in tests["test"].values:
-        own, planted = (_mean(logs[world].sel(test=name, drop=True)) for world in ("own", "planted"))
-        reach = _quantile(own.freedom) * own.error
-        used, met = logs["own"].sel(test=name).notnull(), _converged(tests, "own").sel(test=name)
-        row = {"ratio": own.value, "low": own.value - reach, "high": own.value + reach}
-        row = {key: math.exp(value) for key, value in row.items()}
-        row |= {"power": _power(planted, math.log(level)), "contexts": int(used.sum())}
-        rows.append(row | {"left_out": int((~met).sum())})
+        own, planted = (logs[world].sel(test=name, drop=True) for world in ("own", "planted"))
+        obey, found = (_obeying(part, math.log(level)) for part in (own, planted))
+        low, high = binomial_limits(obey.sum(), obey.size, FALSE)
+        ratio = float(np.exp(own.median())) if len(obey) else np.nan
+        row = {"ratio": ratio, "share": obey.mean() if len(obey) else np.nan, "low": float(low), "high": float(high)}
+        row |= {"power": _power(found), "contexts": int(own.notnull().sum())}
+        rows.append(row | {"left_out": int((~_converged(tests, "own").sel(test=name)).sum())})
     columns = {key: ("test", np.array([row[key] for row in rows])) for key in rows[0]}
     return xr.Dataset(columns, {"test": tests["test"].values})
 
@@ -163,28 +166,18 @@ def _converged(tests: xr.Dataset, world: str) -> xr.DataArray:
     return tests["converged"].sel(world=[world, "other"]).all("world")
 
 
-def _mean(logs: xr.DataArray) -> _Mean:
-    """Mean over contexts; over networks, of the means of their contexts, where there are several."""
-    values = logs.values.ravel()
+def _obeying(logs: xr.DataArray, level: float) -> np.ndarray:
+    """For each context, True if it is below a level; for each of several networks, if most of its contexts are."""
     if logs.sizes.get("network", 1) > 1:
-        rows = logs.transpose("network", ...).values.reshape(logs.sizes["network"], -1)
-        values = np.array([row[np.isfinite(row)].mean() for row in rows if np.isfinite(row).any()])
-    values = values[np.isfinite(values)]
-    if len(values) < 2:
-        return _Mean(float(values.mean()) if len(values) else np.nan, np.nan, 0)
-    return _Mean(float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5, len(values) - 1)
+        known = logs.notnull().any("context")
+        return (((logs < level).sum("context") / logs.notnull().sum("context")) > SHARE).values[known.values]
+    return (logs < level).values[logs.notnull().values]
 
 
-def _quantile(freedom: int) -> float:
-    """Standard errors that Student's distribution allows where the normal one allows SIGMAS."""
-    return -float(special.stdtrit(freedom, special.ndtr(-SIGMAS))) if freedom > 0 else np.nan
-
-
-def _power(planted: _Mean, bound: float) -> float:
-    r"""Probability that a law like the planted one is found: :math:`P(T_\nu(\text{noncentral}) < -t_\nu)`."""
-    if not np.isfinite(planted.value) or planted.freedom < 1:
+def _power(found: np.ndarray) -> float:
+    """Probability of finding a law in a sample of this size, if contexts obey it as often as the planted one."""
+    if not found.size:
         return 0.0
-    if planted.error == 0:
-        return float(planted.value < bound)
-    distance = np.clip((planted.value - bound) / planted.error, -30.0, 30.0)  # beyond, the distribution has no number
-    return float(special.nctdtr(planted.freedom, distance, -_quantile(planted.freedom)))
+    count, share = found.size, float(found.mean())
+    enough = np.flatnonzero(binomial_limits(np.arange(count + 1), count, FALSE)[0] > SHARE).tolist()
+    return sum(math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in enough)

@@ -5,9 +5,11 @@ deviations, with a sign. The *cumulative sum* adds scores up in both directions,
 
 .. math:: C^\pm_i = \max(0, C^\pm_{i-1} \pm z_i - \kappa),
 
-and is the larger of the two. An alarm is the first record at which either is above a threshold. Of n runs without a
-change at most :math:`\lfloor\alpha(n+1)\rfloor - 1` may be above it before it is raised: a further run of the same kind
-is then above it with a probability of at most :math:`\alpha`. Nothing but the past of the series is used.
+and is the larger of the two. The *rise* is the logarithm less its mean over the four records before: while a loss
+falls, the spread of eight records is mostly the fall. An alarm is the first record at which one of them is above a
+threshold. Of n runs without a change at most :math:`\lfloor\alpha(n+1)\rfloor - 1` may be above it before it is
+raised: a further run of the same kind is then above it with a probability of at most :math:`\alpha`. Nothing but the
+past of the series is used.
 """
 
 import math
@@ -19,6 +21,7 @@ from icllab.core.domains import PROPER_FRACTION
 
 MEMORY = 8  # records that a record is compared with
 FLOOR = 1e-3  # of the logarithm: the least standard deviation that is believed
+RECENT = 4  # records that a rise is measured from
 ALLOWANCE = 0.5  # kappa: half of the shift, in standard deviations, that the sum is made for
 
 Rows = np.ndarray
@@ -30,6 +33,14 @@ def scores(series: Rows) -> Rows:
     for i in range(MEMORY, series.shape[-1]):
         before = logs[..., i - MEMORY : i]
         values[..., i] = (logs[..., i] - before.mean(-1)) / np.maximum(before.std(-1, ddof=1), FLOOR)
+    return values
+
+
+def rises(series: Rows) -> Rows:
+    """Logarithm of each record minus its mean over the four records before; 0 for the first four; [..., record]."""
+    logs, values = np.log(series), np.zeros(series.shape)
+    for i in range(RECENT, series.shape[-1]):
+        values[..., i] = logs[..., i] - logs[..., i - RECENT : i].mean(-1)
     return values
 
 

@@ -32,5 +32,6 @@ phenomenon = Phenomenon(
     seeds=2,
     held_out=16,
     key=2,
+    levels={"pairs": PAIRS, **SIZES, **REST},
     sources=("Musat25", "Aoyama25", "Zucchet25", "Nguyen25", "Reddy24"),
 )

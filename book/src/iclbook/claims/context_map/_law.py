@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy.special import ndtri
 
 from icllab.core.axes import Axis, Quantity
-from icllab.diagnostics.contexts.verdicts import LEVEL, SIGMAS, LawOutcome, law, log_ratios
+from icllab.diagnostics.contexts.verdicts import FALSE, LEVEL, SHARE, LawOutcome, law, log_ratios
 from icllab.lab.checks import Finding
 from icllab.lab.outcomes import Outcome
 
 WORLDS = ("own", "other", "planted")
 TESTS = ("effect", "change", "composition")
 TRAINED = 0.5  # score at the end
-WORST = "most that weights leave of effect, change and composition"
+WORST = f"least share of networks in which most contexts leave under {LEVEL:g} of effect, change or composition"
 HAS_LAW = {LawOutcome.LAW: True, LawOutcome.CAPACITY: False, LawOutcome.NONE: False}
 FIXED = {"dim": 2, "length": 8, "batch": 64, "transformer_updates": 1000, "queries": 96, "directions": 4}
 ASKED = {"context": (0, 1, 2, 3), "world": WORLDS, "test": TESTS}
@@ -51,13 +52,14 @@ def judged(id: str, phrase: str, dataset: xr.Dataset, *, has_law: bool, **at: An
     """A finding that the selected networks have a law or have none; undecided if the verdict is."""
     verdict = law(_tests(dataset.sel(at, drop=True)).rename(seed="network"))
     numbers = verdict.numbers
-    worst = numbers.isel(test=int(np.argmax(numbers["ratio"].fillna(0.0).values)))
+    worst = numbers.isel(test=int(np.argmin(numbers["share"].fillna(1.0).values)))
     says = HAS_LAW.get(LawOutcome(verdict.outcome))
     outcome = Outcome.UNDECIDED if says is None else Outcome.HOLDS if says is has_law else Outcome.FAILS
-    ratio, reach = float(worst["ratio"]), float(worst["high"] - worst["low"]) / 2
+    share, low, high = (float(worst[key]) for key in ("share", "low", "high"))
+    reach = share - low if share > SHARE else high - share
     name = f"{id}[{','.join(f'{axis}={value}' for axis, value in at.items())}]"
     advice = f"{verdict.outcome.value}: {verdict.sentence}"
-    return Finding(name, f"{phrase} {LEVEL:g}", LEVEL, ratio, reach / SIGMAS, reach, outcome, advice)
+    return Finding(name, phrase, SHARE, share, reach / -float(ndtri(FALSE)), reach, outcome, advice)
 
 
 def _tests(dataset: xr.Dataset) -> xr.Dataset:

@@ -1,7 +1,9 @@
-r"""Depth of linear attention at long contexts helps only if the covariance rotates from context to context.
+r"""One layer of linear attention and several, where the covariance is fixed and where it rotates with the context.
 
 Tasks have the inverse covariance of the inputs, so that labels have variance 1, and one matrix whitens a fixed
-covariance: the isotropic case. Where :math:`\Sigma = O\Lambda O^\top` with a fresh rotation O, no matrix whitens.
+covariance: the isotropic case, in which one layer leaves :math:`1/(1+\alpha)`. Where
+:math:`\Sigma = O\Lambda O^\top` with a fresh rotation O, no matrix whitens, and one layer leaves a constant at endless
+contexts.
 Matrices that differ from layer to layer should become multiples of the identity, whose sizes make the best polynomial
 of degree L. A matrix that all layers share need not: an antisymmetric part lowers its error below that of every
 multiple of the identity. Errors at several dimensions are compared with the limit after extrapolation in 1/d.
@@ -14,15 +16,18 @@ from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds, tabulated
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab.intervals import fraction
 from icllab.lab.results import fixed_values
 from icllab.theory import rotated_covariances
 
 FIXED, ROTATED, SHARED = "fixed", "rotated", "rotated, one matrix"
-MARGIN = 0.02  # of the labels' variance; a fixed covariance leaves one layer 0.04 at most to gain, and this much more
+MARGIN = 0.02  # of the labels' variance
 FOLLOWED = 4  # layers, the most
 JUDGED = 2  # layers up to which errors are compared with the best steps'
-LONG_GAIN = 0.3  # least fall of the error from one layer to the deepest, of long contexts
-SHORT_GAIN = 0.12
+LONG = 24.0  # examples per dimension
+FLOORS = {FIXED: 0.04, ROTATED: 0.39}  # errors of one layer there
+GAIN = 5.0  # error of one layer over that of several there, at least
+TRAINED, MOST = 0.75, 0.5  # error of a deep network that trained over that of one layer, at most; share of networks
 BELOW_TIED = 0.97  # error of a shared matrix over that of the best shared step size
 
 
@@ -53,28 +58,33 @@ def theory(dataset: xr.Dataset, *, condition: float = 0.0, endless: bool = False
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Different matrices reach the polynomial's error; depth helps only with rotation; one matrix beats one size."""
+    """Matrices reach the polynomial's error; floors of one layer, and ratios to several; one matrix beats one size."""
     layers, settings = dataset.layers.values.tolist(), dataset.setting.values.tolist()
-    short, long = (dataset.alpha.values[i].item() for i in (0, -1))
+    long = LONG in dataset.alpha.values
     unshared = dataset.sel(setting=[setting for setting in settings if setting != SHARED])
     loss, findings = unshared["test_loss"], []
     if unshared.setting.size:
         above = in_the_limit(loss - unshared["free_line"]).sel(layers=[count for count in layers if count <= JUDGED])
         findings += checks.near("curve", "error - the best steps'", above, 0.0, margin=MARGIN)
-    if layers[0] == 1 and layers[-1] >= FOLLOWED:
-        limit, words = in_the_limit(loss), f"error of 1 layer - of {layers[-1]}"
-        gain = limit.sel(layers=1) - limit.sel(layers=layers[-1])
-        if FIXED in settings:
-            findings += checks.above("short_gain", words, gain.sel(alpha=short, setting=FIXED), SHORT_GAIN)
-        if ROTATED in settings:
-            rotated = gain.sel(alpha=long, setting=ROTATED)
-            findings += checks.above("long_gain_rotated", words, rotated, LONG_GAIN)
-    if SHARED in settings and (deepest := [count for count in layers if count >= FOLLOWED]):
-        shared = dataset.sel(setting=SHARED, alpha=long)
+    one = loss.sel(layers=1, drop=True) if layers[0] == 1 else None
+    deep = [count for count in layers if count >= FOLLOWED]
+    if one is not None and long:
+        for setting in unshared.setting.values.tolist():
+            floor = in_the_limit(one.sel(setting=[setting], alpha=LONG))
+            findings += checks.near("floor", "error of one layer", floor, FLOORS[setting], margin=MARGIN)
+    if one is not None and deep and unshared.setting.size:
+        ratio = (one / loss.sel(layers=deep)).isel(dim=-1, drop=True)
+        words = "error of one layer / of several, at the largest dimension"
+        findings += checks.above("gain", words, estimates.geometric_mean(ratio.isel(alpha=-1)), GAIN)
+        trained = loss.sel(layers=deep) < TRAINED * one.mean("seed")
+        share = fraction(trained.stack(run=("dim", "alpha", "seed")), "run")
+        findings += checks.above("trained", "share of deep networks that trained", share, MOST)
+    if SHARED in settings and (deepest := deep):
+        shared = dataset.sel(setting=SHARED).isel(alpha=-1)
         ratio = in_the_limit(shared["test_loss"] / shared["tied_line"]).sel(layers=deepest)
         findings += checks.below("one_matrix", "error / that of the best steps of one size", ratio, BELOW_TIED)
-    enough = len(settings) == 3 and layers[0] == 1 and layers[-1] >= FOLLOWED and short < long
-    return [*findings, *checks.complete("axes", "all settings, one layer and four, two lengths", enough)]
+    enough = len(settings) == 3 and layers[0] == 1 and layers[-1] >= FOLLOWED and long
+    return [*findings, *checks.complete("axes", f"all settings, one layer and four, {LONG:g} examples", enough)]
 
 
 def in_the_limit(values: xr.DataArray) -> Estimate:
@@ -94,16 +104,16 @@ def figure(dataset: xr.Dataset):
 SETTINGS = (FIXED, ROTATED, SHARED)
 PAIR = {"layers": (1, 4), "alpha": (24.0,), "seed": (0, 1, 2, 3)}
 claim = Claim(
-    title="Depth at long contexts",
+    title="Depth, fixed and rotated",
     sentence=(
-        "At long contexts depth lowers the error of linear attention if covariances rotate from context to context, "
-        "as the best polynomial does; if the covariance is fixed, it hardly does."
+        "One layer of linear attention leaves 1/(1 + alpha) if the covariance is fixed, and about 0.39 at long "
+        "contexts if it rotates; depth lowers both more than fivefold."
     ),
     conditions=(
-        "Eigenvalues spread evenly in the logarithm over a ratio of 16, tasks of the inverse covariance, no noise, 4 "
-        "and 24 examples per dimension. Matrices are trained on the error over tasks and queries given the inputs; "
-        "errors at d = 6 and 12 are extrapolated. Up to four layers; up to two are compared with the "
-        "polynomial, as whether four reach it was undecided. Bounds were set on networks of other keys."
+        "Eigenvalues spread evenly in the logarithm over a ratio of 16, tasks of the inverse covariance, no noise; "
+        "long: 24 examples per dimension, where endless contexts leave 0.36. Matrices are trained on the error over "
+        "tasks and queries given the inputs. Depth: four layers, and eight at medium; most of them end below three "
+        "quarters of one layer's error, though not all at 2 or 4 examples. Bounds were set on another key."
     ),
     sources=("Bordelon26",),
     quantities=(
@@ -119,7 +129,7 @@ claim = Claim(
         "medium": {"dim": (8, 16), "layers": (1, 2, 4, 8), "alpha": (2.0, 4.0, 24.0), "setting": SETTINGS}
         | {"seed": Seeds(8, block=8), "steps": 1000},
     },
-    key=2,
+    key=402,  # the sentence spoke of differences on another
     controls={
         "still": Control("no covariance rotates", measure={"rotating": ()}, axes=PAIR | {"setting": (ROTATED,)}),
         "all_rotate": Control(
@@ -128,7 +138,7 @@ claim = Claim(
         "one_acts": Control(
             "the first layer alone acts",
             measure={"acting": 1},
-            axes=PAIR | {"dim": (6,), "alpha": (4.0,), "setting": (FIXED,)},
+            axes=PAIR | {"dim": (6,), "alpha": (4.0,), "setting": (FIXED,), "seed": tuple(range(12))},
         ),
         "symmetric": Control(
             "matrices are kept symmetric",

@@ -7,11 +7,13 @@ import numpy as np
 import optax
 
 from iclbook.claims.routing import _detection, _small_transformers
+from icllab.diagnostics.curves import detection
 from icllab.tasks.string_programs import power_law
 
-VERSION = 2
+VERSION = 3
 
 OPTIMIZER = optax.adam(5e-3)
+UNIT = 0.05  # of a rise: levels are multiples of it
 ONSET = (0.3, 0.6)  # of the run: when the data of the last program begin
 
 
@@ -50,10 +52,20 @@ def measure(point, *, key, noisier=0.0):
     return {
         "first_passage": (
             ("kind", "seed", "series", "rule", "level"),
-            _detection.first_passages(rows, point.every),
+            first_passages(rows, point),
         ),
         "onset": (("kind", "seed"), np.array([onsets for _, onsets in runs])),
     }
+
+
+def first_passages(series, point):
+    """First passages [..., series, rule, level] of the cell's rules and levels, for series [..., record, series]."""
+    rows = np.moveaxis(series, -1, -2)
+    steps = point.every * np.arange(1, rows.shape[-1] + 1)
+    quiet = steps < _detection.QUIET * steps[-1]
+    values = {"score": np.abs(detection.scores(rows)), "rise": detection.rises(rows) / UNIT}
+    stacked = np.stack([np.where(quiet, 0.0, values[str(rule)]) for rule in point.rule], axis=-2)
+    return detection.first_passages(stacked, steps, np.asarray(point.level))
 
 
 def replaced(batches, onset, probability, symbols, rng):
