@@ -39,6 +39,7 @@ __all__ = [
     "load",
     "models",
     "open",
+    "posteriors",
     "recorded",
     "run",
     "tasks",

@@ -433,7 +433,20 @@ def test_a_scheduler_that_is_not_there(tmp_path, icl):
 
 # Panels of the help, and names that moved.
 
-VISITORS = ["demo", "list", "run", "check", "draw", "theory", "cite", "page", "report", "export", "doctor"]
+VISITORS = [
+    "demo",
+    "list",
+    "run",
+    "check",
+    "draw",
+    "theory",
+    "cite",
+    "page",
+    "report",
+    "export",
+    "posteriors",
+    "doctor",
+]
 MAKERS = ["claim", "arena", "certify", "verify"]
 
 
