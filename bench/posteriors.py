@@ -9,7 +9,8 @@ Each estimator runs on the members that papers cite and on those of ``--keys``; 
 Usage: python bench/posteriors.py [--estimators NAME ...] [--problems NAME ...] [--keys 1 2] [--runs 1]
        [--rows bench/posteriors_rows.jsonl] [--table] [--answers]
 
-``--answers`` writes the answers of the package again, from the formulas and the table of populations.
+``--answers`` writes the answers of the package again, from the formulas and the table of populations. The rows of
+devinterp 2.0.1 are taken with ``--estimators "devinterp sgmcmc_sgld"``: it is not a dependency, and neither is PyTorch.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import numpy as np
 
 import icllab
 from icllab import posteriors
+from icllab.core.errors import InputError
 from icllab.diagnostics import HMC, coefficient_at_temperature, learning_coefficient
 from icllab.posteriors import stored
 from icllab.posteriors.problems import families
@@ -84,6 +86,40 @@ def laplace(posterior, *, key):
     }
 
 
+def devinterp(method):
+    """devinterp's ``sample`` and ``compute_llc`` with the step of its README, and the rest left out."""
+
+    def estimate(posterior, *, key):
+        import torch
+        from datasets import Dataset
+        from devinterp.slt.llc import compute_llc
+        from devinterp.slt.sampling import sample
+
+        if posterior.prior is not None:
+            raise InputError("devinterp has no prior")
+        model = posteriors.torch_module(posterior, dtype="float32")
+        count = 1 if posterior.data is None else len(posterior.draft.tilt)
+        numbers = np.arange(count * math.ceil(256 / count)) % count
+        rows = Dataset.from_dict({"input_ids": [[int(number), 0] for number in numbers]}).with_format("torch")
+
+        def losses(model, input_ids):
+            found = model(input_ids[:, 0] if count > 1 else None)
+            return found.expand(len(input_ids))[:, None] if found.ndim == 0 else found[:, None]
+
+        seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
+        options = {"lr": 1e-3, "n_beta": posterior.nbeta, "sampling_method": method, "init_seed": seed}
+        torch.set_num_threads(1)
+        try:
+            tree = sample(model, rows, {"all": rows}, loss_fn=losses, device="cpu", **options)
+        except Exception as error:  # chains that ran to infinity
+            raise InputError(f"{type(error).__name__}: {error}") from error
+        result = compute_llc(tree)
+        pair = float(result["llc_mean"]), float(result["llc_std"]) / math.sqrt(result.sizes["chain"])
+        return {"coefficient": pair, "level": pair, "gradients": 4 * 200}
+
+    return estimate
+
+
 ESTIMATORS = {
     "limit": limit,
     "at temperature": at_temperature,
@@ -91,6 +127,8 @@ ESTIMATORS = {
     "at temperature, 4 x 500": at_temperature_quick,
     "variance alone": variance_alone,
     "laplace": laplace,
+    "devinterp sgmcmc_sgld": devinterp("sgmcmc_sgld"),
+    "devinterp rmsprop_sgld": devinterp("rmsprop_sgld"),
 }
 
 
@@ -165,7 +203,8 @@ def table(found):
 def main():
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--estimators", nargs="+", default=list(ESTIMATORS), choices=list(ESTIMATORS))
+    ours = [name for name in ESTIMATORS if not name.startswith("devinterp")]
+    parser.add_argument("--estimators", nargs="+", default=ours, choices=list(ESTIMATORS))
     parser.add_argument("--problems", nargs="+", default=None)
     parser.add_argument("--keys", type=int, nargs="*", default=[])
     parser.add_argument("--runs", type=int, default=1, help="with other keys of the estimator")

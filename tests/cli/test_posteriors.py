@@ -52,12 +52,12 @@ def test_an_exported_folder_needs_pytorch_alone(icl, tmp_path):
         "import sys; sys.path.insert(0, '.'); import problem, torch; model = problem.Problem(); "
         "rows = problem.token_rows(model); losses = problem.loss_fn(model, rows); "
         "print(tuple(rows.shape), tuple(losses.shape), round(float(model().mean().detach()), 12), "
-        "'icllab' in sys.modules, 'jax' in sys.modules)"
+        "torch.bincount(rows[:, 0]).unique().tolist(), 'icllab' in sys.modules, 'jax' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     drawn = posteriors.problem("regression", key=jax.random.key(3))
     level = float(np.mean(drawn.numpy_loss(drawn.at)))
-    assert done.stdout.strip() == f"(256, 2) (256, 1) {round(level, 12)} False False"
+    assert done.stdout.strip() == f"(280, 2) (280, 1) {round(level, 12)} [7] False False"
     stated = json.loads((folder / "answers.json").read_text())
     assert stated["nbeta"] == drawn.nbeta
     np.testing.assert_allclose(stated["answers"]["influence"]["value"], drawn.answers["influence"].value)

@@ -13,7 +13,7 @@ from icllab.core.errors import EnvironmentFault, expected
 from icllab.core.files import write_atomically
 from icllab.posteriors.problems import VERSION, Problem
 
-LEAST_ROWS = 256  # of token rows of a problem without data: more than a batch
+LEAST_ROWS = 256  # of tokens: more than a batch
 
 
 def torch_module(problem: Problem, *, dtype: str = "float64") -> Any:
@@ -129,9 +129,9 @@ class Problem(torch.nn.Module):
 
 
 def token_rows(model):
-    """Two tokens a row for a sampler of language models: the number of a sample, and zero."""
-    count = len(next(iter(model.rows.values()))) if model.rows else 0
-    numbers = torch.arange(max(count, {least})) % max(count, 1)
+    """Two tokens a row for a sampler of language models: the number of a sample, each as often as the others, and 0."""
+    count = len(next(iter(model.rows.values()))) if model.rows else 1
+    numbers = torch.arange(count * math.ceil({least} / count)) % count
     return torch.stack([numbers, torch.zeros_like(numbers)], dim=1)
 
 

@@ -166,6 +166,11 @@ def test_chains_of_another_program_are_read_from_a_dataset():
         attrs={"nbeta": problem.nbeta},
     )
     np.testing.assert_allclose(influence(theirs)["influence"], ours["influence"], atol=1e-4)
+    part = influence(theirs.isel(sample=slice(0, 10)).assign_attrs(n=40))
+    np.testing.assert_allclose(part["leave_one_out"], ours["leave_one_out"][:10], atol=1e-4)
+    drifting = theirs.assign(sample_loss=theirs["sample_loss"] + xr.DataArray(np.arange(4.0), dims="chain"))
+    with pytest.warns(UserWarning, match="chains disagree"):
+        assert float(influence(drifting)["rhat"].min()) > 1.5
     with pytest.raises(InputError, match="a Dataset with sample_loss"):
         influence(theirs.drop_vars("sample_loss"))
 

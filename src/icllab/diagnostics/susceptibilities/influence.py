@@ -18,7 +18,7 @@ from icllab.core.result_warnings import warns
 from icllab.diagnostics.curvature.spectra import DENSE
 from icllab.diagnostics.sampling import convergence
 from icllab.diagnostics.sampling.local_posteriors import LocalPosterior, of_posterior
-from icllab.diagnostics.sampling.observables import at_centre
+from icllab.diagnostics.sampling.observables import at_centre, disagreements
 from icllab.diagnostics.sampling.sampled_losses import VectorLoss
 from icllab.diagnostics.sampling.samplers import Draws
 from icllab.diagnostics.susceptibilities.quadrature import Nodes
@@ -54,7 +54,8 @@ def influence(draws: Draws | Nodes | xr.Dataset, observables: Functions | None =
     Args:
         draws: Draws of a loss on samples, ``HMC().sample(posterior, key=key)`` or ``Quadrature().sample(...)``. Or a
             Dataset of another program's chains: ``sample_loss`` over (``chain``, ``draw``, ``sample``) and
-            ``observed`` over (``chain``, ``draw``, ``observable``), with an attribute ``nbeta``.
+            ``observed`` over (``chain``, ``draw``, ``observable``), with the attributes
+            ``nbeta`` and ``n``, the number of samples of the loss; without the latter those that are there.
         observables: Name -> number of parameters; None with a Dataset.
 
     Returns:
@@ -73,7 +74,8 @@ def influence(draws: Draws | Nodes | xr.Dataset, observables: Functions | None =
     """
     if isinstance(draws, xr.Dataset):
         losses, observed, names = _of_dataset(draws, observables)
-        settings, sentences = {"nbeta": float(draws.attrs["nbeta"])}, []
+        settings = {"nbeta": float(draws.attrs["nbeta"]), "n": int(draws.attrs.get("n", losses.shape[2]))}
+        sentences = disagreements(np.concatenate([losses, observed], axis=2))
         means: Any = _mean_of_chains
     elif isinstance(draws, Draws | Nodes):
         if not observables:
@@ -84,11 +86,11 @@ def influence(draws: Draws | Nodes | xr.Dataset, observables: Functions | None =
         stack = _LossesAndObservables(cast(VectorLoss, loss).loss, loss.data, Stack(tuple(observables.values())))
         _, above = draws.values(stack)
         losses, observed, names = above[..., :count], above[..., count:], list(observables)
-        settings, sentences, means = draws.settings, draws.warnings(observed), draws.mean
+        settings, sentences, means = draws.settings | {"n": count}, draws.warnings(observed), draws.mean
     else:
         raise expected("draws", "draws of a sampler, or a Dataset", kind_of(draws))
     rows = _covariances(losses, observed, means)
-    beta = settings["nbeta"] / losses.shape[-1]
+    beta = settings["nbeta"] / settings["n"]
     rows["leave_one_out"] = (AXES, -beta * rows["influence"][1])
     if losses.ndim == 3:
         rows["rhat"] = ("sample", np.array([_rhat(losses[:, :, i]) for i in range(losses.shape[2])]))
@@ -96,7 +98,7 @@ def influence(draws: Draws | Nodes | xr.Dataset, observables: Functions | None =
         pairs = zip(names, np.abs(rows["influence"][1]).max(0), rows["null"][1].max(0), strict=True)
         unseen = [name for name, largest, null in pairs if largest < NOISE * null]
         sentences = sentences + [f"no sample's influence on {name} stands out from chance" for name in unseen]
-    attributes = settings | {"n": losses.shape[-1], "beta": beta, "warnings": sentences}
+    attributes = settings | {"beta": beta, "warnings": sentences}
     return xr.Dataset(rows, coords={"observable": names}, attrs=attributes)
 
 
