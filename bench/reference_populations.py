@@ -7,7 +7,8 @@ agree within four errors, and the row is refused otherwise. Rows are written to 
 
 Usage: python bench/reference_populations.py [NAME ...] [--chains 256] [--moves 20000] [--check]
 
-``--check`` compares the rows with coefficient_at_temperature(sampler=HMC()), which shares no code with them.
+``--train`` trains the transformers again. ``--check`` compares the rows with coefficient_at_temperature(sampler=HMC()),
+which shares no code with them.
 """
 
 import argparse
@@ -21,12 +22,14 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import minimize
 
 import icllab
 from icllab import posteriors
+from icllab.posteriors import transformers
 from icllab.posteriors.problems import families
 
-TABLE = Path(icllab.__file__).parent / "posteriors" / "populations.json"
+TABLE, WEIGHTS = (Path(icllab.__file__).parent / "posteriors" / name for name in ("populations.json", "weights.json"))
 LEAPFROGS, WARM_UP, BATCHES, DISPERSION = 12, 0.25, 20, 0.3
 LOOSE = 0.005  # relative error of a level, above which a row is refused
 NAMES = (
@@ -36,6 +39,8 @@ NAMES = (
     "attention_3_2_rank_1",
     "superposition_5",
     "superposition_6",
+    "transformer_small",
+    "transformer_wide",
 )
 
 
@@ -94,6 +99,32 @@ def chains(problem, count, moves, seed):
     return np.concatenate(kept), float(np.mean(shares))
 
 
+def trained(name):
+    """Weights of a transformer at a minimum to rounding; raise if flat directions are not those of its rotations."""
+    sizes = transformers.SIZES[name]
+    arrays = {key: jnp.asarray(array) for key, array in transformers.arrays_of(sizes, np.arange(sizes[0])).items()}
+    symbols, length, width = sizes
+    count = (symbols + length + width + 2 * symbols) * width
+    loss = jax.jit(jax.value_and_grad(lambda w: transformers.transformer(jnp, w, arrays, None, sizes)))
+    curvature = jax.jit(jax.hessian(lambda w: loss(w)[0]))
+    best = None
+    for seed in range(12):
+        start = 0.5 * np.random.default_rng(seed).normal(size=count)
+        found = minimize(lambda w: [np.asarray(a, float) for a in loss(w)], start, jac=True, method="L-BFGS-B")
+        best = found if best is None or found.fun < best.fun else best
+    w = best.x
+    for _ in range(50):
+        h = np.asarray(curvature(w))
+        w = w - np.linalg.lstsq(h, np.asarray(loss(w)[1]), rcond=1e-9)[0]
+    h = np.linalg.eigvalsh(np.asarray(curvature(w)))
+    flat, norm = int((h < 1e-8).sum()), float(jnp.linalg.norm(loss(w)[1]))
+    numbers = f"loss {float(loss(w)[0]):.4f}, |gradient| {norm:.0e}"
+    print(f"{name}: {numbers}, {flat} flat directions of {count}, next {h[flat]:.1e}")
+    if flat != width * (width - 1) // 2 or h[0] < -1e-8 or norm > 1e-9:
+        raise SystemExit(f"{name}: {flat} flat directions, least curvature {h[0]:.1e}, |gradient| {norm:.0e}")
+    return w.tolist()
+
+
 def row(problem, count, moves, seed):
     """A row of the table; raise if chains from the two kinds of starts disagree."""
     above, acceptance = chains(problem, count, moves, seed)
@@ -133,8 +164,12 @@ def main():
     parser.add_argument("--moves", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--train", action="store_true")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    if arguments.train:
+        WEIGHTS.write_text(json.dumps({name: trained(name) for name in transformers.SIZES}) + "\n")
+        return 0
     table, bad = json.loads(TABLE.read_text()), False
     for name in arguments.names:
         for setting, (nbeta, localization) in enumerate(families()[name].settings):

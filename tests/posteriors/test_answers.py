@@ -13,7 +13,7 @@ from icllab.posteriors.problems import families
 
 MOMENTS = ("level", "variance", "free_energy")
 TABLED = {"layers_3_2_3_rank_1", "layers_3_2_2_3_rank_1", "layers_3_3_3_stratum_2_2"}
-TABLED |= {"attention_3_2_rank_1", "superposition_5", "superposition_6"}
+TABLED |= {"attention_3_2_rank_1", "superposition_5", "superposition_6", "transformer_small", "transformer_wide"}
 CROSSINGS = {
     "crossing_1_1": [(1, 1)],
     "crossing_1_2": [(1, 2)],
@@ -93,6 +93,17 @@ def test_every_moment_is_found_by_a_second_route(name):
                 response = -problem.nbeta * problem.draft.tilt @ covariances
                 bound = problem.answers["susceptibility"].error + 1e-5 * problem.nbeta * scale
                 assert abs(problem.answers["susceptibility"].value - response) < bound
+
+
+@pytest.mark.parametrize(
+    "name", ["quadratic", "regression", "crossing_2_3", "layers_3_1_1_2_rank_0", "layers_2_2_2_rank_0"]
+)
+def test_every_moment_of_a_drawn_member_is_found_by_a_second_route(name):
+    with jax.enable_x64(True):
+        problem = posteriors.problem(name, key=jax.random.key(11), setting=1)
+        moments, _ = second(problem, name)
+        stated = np.array([problem.answers[key].value for key in MOMENTS])
+        np.testing.assert_allclose(moments, stated, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(TABLED))

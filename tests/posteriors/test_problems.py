@@ -104,6 +104,12 @@ def test_a_setting_changes_the_temperature_and_not_the_loss():
         posteriors.problem("crossing_1_1", setting=3)
 
 
+def test_the_text_of_a_problem_has_its_numbers():
+    text = repr(posteriors.problem("quadratic"))
+    assert text.startswith("Problem(name: quadratic, difficulty: regular, parameters: 10, n beta: ")
+    assert "coefficient: 5" in text
+
+
 def test_an_unknown_problem_is_answered_with_the_nearest():
     with pytest.raises(InputError, match="crossing_1_2"):
         posteriors.problem("crosing_1_2")
@@ -128,7 +134,7 @@ def test_the_digest_is_of_every_answer_and_of_no_rounding():
     assert posteriors.digest({**stored, ("quadratic", 0): rounded}) == posteriors.digest()
 
 
-DIGEST = "d2c52ca61b7fce55f0c5956b066a3db1cef3db499883ecde61373ade1c1cac46"
+DIGEST = "b174cc883370fa7212099829ffcc5755e87291b82335fac989d61851c6f1b7db"
 
 
 def test_influence_tilts_and_levels_are_those_that_the_diagnostics_measure():

@@ -17,13 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from icllab.core.errors import expected, require_key, require_known
+from icllab.core.views import html_fields, one_line
 from icllab.diagnostics.sampling.local_posteriors import LocalPosterior
 from icllab.diagnostics.sampling.priors import Prior
 from icllab.posteriors.answers import Answer
 from icllab.posteriors.stored import stored_answers
 
 VERSION = 1
-MODULES = ("crossings", "layers", "data", "networks", "baselines", "refusals")
+MODULES = ("crossings", "layers", "data", "networks", "transformers", "baselines", "refusals")
 DIFFICULTIES = ("regular", "singular", "data", "network", "baseline", "refused")
 Formula = Callable[..., Any]  # (numpy, jax.numpy or torch; w; arrays; rows; sizes) -> the loss, of rows one of each
 
@@ -110,9 +111,16 @@ class Problem(LocalPosterior):
         losses = draft.formula(jnp, w, arrays, rows, draft.sizes)
         return jnp.sum(losses * jnp.asarray(draft.tilt + 1 / len(draft.tilt), w.dtype))
 
+    def __repr__(self) -> str:
+        return one_line("Problem", self._summary())
+
+    def _repr_html_(self) -> str:
+        return html_fields("Problem", self._summary())
+
     def _summary(self) -> dict[str, object]:
         stated = {name: answer.value for name, answer in self.answers.items() if np.ndim(answer.value) == 0}
-        return {"name": self.name, "difficulty": self.difficulty} | super()._summary() | stated
+        fields = super()._summary() | {"parameters": np.size(self.at)}
+        return {"name": self.name, "difficulty": self.difficulty} | fields | stated
 
 
 class Family(NamedTuple):

@@ -38,6 +38,12 @@ def population_table() -> Mapping[str, list[dict[str, float]]]:
     return _read("populations.json")
 
 
+@functools.cache
+def trained_weights() -> Mapping[str, np.ndarray]:
+    """Weights of trained networks, by the name of a problem, which ``bench/reference_populations.py`` trains."""
+    return {name: np.asarray(weights, np.float64) for name, weights in _read("weights.json").items()}
+
+
 def digest(answers: Mapping[tuple[str, int], Mapping[str, Answer]] | None = None) -> str:
     """SHA-256 of the names and values of answers, to six digits; None: of the stored ones."""
     answers = stored_answers() if answers is None else answers
