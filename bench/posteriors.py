@@ -17,6 +17,7 @@ import argparse
 import json
 import math
 import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 
@@ -109,6 +110,7 @@ def devinterp(method):
         seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
         options = {"lr": 1e-3, "n_beta": posterior.nbeta, "sampling_method": method, "init_seed": seed}
         torch.set_num_threads(1)
+        warnings.filterwarnings("ignore", "Sampling without output_path")  # says nothing of the estimate
         try:
             tree = sample(model, rows, {"all": rows}, loss_fn=losses, device="cpu", **options)
         except Exception as error:  # chains that ran to infinity

@@ -71,6 +71,7 @@ def test_errors_and_warnings_of_an_estimator_are_its_warnings():
         import warnings
 
         warnings.warn("too few draws", ResultWarning, stacklevel=2)
+        warnings.warn("a name will go", DeprecationWarning, stacklevel=2)  # says nothing of the estimate
         return {"level": (9.0, 0.1)}
 
     (refused,) = score(refusing, problems=["on_a_slope"])

@@ -38,7 +38,7 @@ class Row:
         error: Its stated standard error; NaN without one.
         answer: The known number; NaN if there is none.
         answer_error: Bound of its error.
-        warnings: Sentences of the estimator, and the message of its exception.
+        warnings: Sentences of the estimator, its Python warnings of the kind ``UserWarning``, and its exception.
         seconds: CPU seconds.
         gradients: Number of gradients; NaN if it was not stated.
     """
@@ -143,7 +143,8 @@ def _rows(estimator: Estimator, known: Problem, number: int | None, key: Any) ->
     seconds = time.process_time() - clock
     if not isinstance(estimates, Mapping):
         raise expected("estimator", "a mapping from quantities to (value, error)", kind_of(estimates))
-    sentences += [str(entry.message) for entry in caught] + [str(text) for text in estimates.get("warnings", [])]
+    sentences += [str(entry.message) for entry in caught if issubclass(entry.category, UserWarning)]
+    sentences += [str(text) for text in estimates.get("warnings", [])]
     common: dict[str, Any] = {"problem": known.name, "difficulty": known.difficulty, "key": number}
     common |= {"warnings": tuple(sentences), "seconds": seconds}
     common |= {"gradients": float(estimates.get("gradients", math.nan))}

@@ -120,6 +120,29 @@ def test_samples_left_out_move_the_posterior_mean_as_predicted():
     np.testing.assert_allclose(moved[4:], predicted[chosen][4:], atol=0.2 * np.abs(moved[:4]).mean())
 
 
+def test_a_fit_without_the_ten_most_influential_samples_moves_more_than_without_ten_at_random():
+    problem = posteriors.problem("regression", setting=2)
+    x, y, place = problem.data["x"], problem.data["y"], problem.draft.query["x"][0]
+    with jax.enable_x64(True):
+        answer = {"answer": lambda w: jnp.sum(jnp.asarray(place) * w)}
+        found = hessian_influence(problem, answer)["leave_one_out"].values[:, 0]
+
+    def answered(rows):
+        return place @ np.linalg.lstsq(x[rows], y[rows], rcond=None)[0]
+
+    everyone, rng = np.arange(len(y)), np.random.default_rng(0)
+
+    def moved(out):
+        return answered(np.setdiff1d(everyone, out)) - answered(everyone)
+
+    most = np.argsort(-found)[:10]
+    random = np.array([rng.choice(len(y), 10, replace=False) for _ in range(60)])
+    changes, predicted = np.array([moved(out) for out in random]), np.array([found[out].sum() for out in random])
+    assert moved(most) > 0.8 * found[most].sum() > 0
+    assert moved(most) > changes.max()
+    assert np.corrcoef(changes, predicted)[0, 1] > 0.9
+
+
 class Stacked:
     """One number as a vector."""
 
