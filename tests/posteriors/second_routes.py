@@ -236,7 +236,7 @@ def by_hermite(problem, order=24):
 
 
 def by_sobol(scale, t, gamma, power=20):
-    """Three layers of zero, 2 x 2 each, with the last integrated out, by a quasi-random mean; level and free energy."""
+    """Three layers of zero, 2 x 2 each, with the last integrated out, by a quasi-random mean."""
     points = ndtri(np.clip(qmc.Sobol(8, seed=0).random_base2(power), 1e-12, 1 - 1e-12)) / math.sqrt(gamma)
     first, second = points[:, :4].reshape(-1, 2, 2), points[:, 4:].reshape(-1, 2, 2)
     product = second @ first
@@ -244,5 +244,7 @@ def by_sobol(scale, t, gamma, power=20):
     determinant = (product[:, 0, 0] * product[:, 1, 1] - product[:, 0, 1] * product[:, 1, 0]) ** 2
     s = scale * t / gamma
     whole = 1 + s * trace + s**2 * determinant
-    level = ((s * trace + 2 * s**2 * determinant) / whole**2).sum() / (1 / whole).sum()
-    return level, -math.log((1 / whole).mean())
+    weight, shares = 1 / whole / (1 / whole).sum(), (s * trace + 2 * s**2 * determinant) / whole
+    level = weight @ shares
+    squares = shares**2 - 2 * s**2 * determinant / whole  # sum of squares of the two shares, of two rows each
+    return level, weight @ (squares + (shares - level) ** 2), -math.log((1 / whole).mean())
