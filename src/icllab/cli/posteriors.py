@@ -96,16 +96,11 @@ def _write(console: "Console", summaries: Sequence[scores.Summary]) -> None:
     for name in ("runs", "none", "in 50 %", "in 90 %", "off", "wrong", "silent", "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in summaries:
-        coverage = [_share(*row.coverage[level]) if row.coverage else "" for level in scores.WITHIN]
+        coverage = [with_error(*row.coverage[level]) if row.coverage else "" for level in scores.WITHIN]
         off = f"{row.bias:.1%}" if np.isfinite(row.bias) else ""
         counts = [str(row.count), str(row.missing), *coverage, off, str(row.wrong), str(row.unwarned)]
         table.add_row(row.quantity, row.difficulty, *counts, f"{row.seconds:.2g}")
     console.print(table)
-
-
-def _share(value: float, error: float) -> str:
-    """A share of intervals, with its error if there are several."""
-    return with_error(value, error) if np.isfinite(error) and error > 0 else f"{value:.2g}"
 
 
 def _function(text: str) -> Any:

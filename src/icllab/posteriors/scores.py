@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 from icllab.core.errors import IclError, expected, kind_of
-from icllab.core.statistics import mean_and_error
 from icllab.posteriors.problems import DIFFICULTIES, Problem, names, problem
 
 QUANTITIES = ("coefficient", "level", "variance", "free_energy")
@@ -180,9 +179,9 @@ def _summary(quantity: str, difficulty: str, group: Sequence[Row]) -> Summary:
     coverage = {}
     for level, half in WITHIN.items():
         if stated:
-            inside = np.array([[row.distance <= half for row in stated]], float)
-            share, error = (float(part[0]) for part in mean_and_error(inside))
-            coverage[level] = share, error
+            inside, count = sum(row.distance <= half for row in stated), len(stated)
+            middle = (inside + 0.5) / (count + 1)  # so that a share of all or none has an error too
+            coverage[level] = inside / count, math.sqrt(middle * (1 - middle) / count)
     apart = [abs(row.value - row.answer) / abs(row.answer) for row in made if row.answer and math.isfinite(row.answer)]
     return Summary(
         quantity,
