@@ -14,11 +14,12 @@ LAYERS = (
     ("algorithms", "models", "theory"),
     ("constructions", "training"),
     ("diagnostics", "figures"),
+    ("posteriors",),
     ("lab",),
     ("arena", "page", "testing"),
     ("cli",),
 )
-WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics")
+WITH_JAX = ("tasks", "algorithms", "models", "constructions", "training", "diagnostics", "posteriors")
 
 
 def imports() -> set[tuple[str, str]]:

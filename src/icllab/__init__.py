@@ -45,6 +45,7 @@ __all__ = [
     "models",
     "network",
     "open",
+    "posteriors",
     "recorded",
     "run",
     "tasks",

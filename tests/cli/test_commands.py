@@ -434,7 +434,7 @@ def test_a_scheduler_that_is_not_there(tmp_path, icl):
 # Panels of the help, and names that moved.
 
 VISITORS = ["demo", "examine", "list", "run", "check", "draw", "theory", "cite", "page", "report", "export", "doctor"]
-MAKERS = ["claim", "arena", "certify", "verify"]
+MAKERS = ["claim", "arena", "certify", "verify", "posteriors"]
 
 
 def test_help_has_a_panel_for_visitors_and_one_for_makers_of_claims(icl):

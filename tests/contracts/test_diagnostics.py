@@ -87,6 +87,8 @@ DIAGNOSTICS = {
     "identify": lambda m, t, key: diagnostics.identify(
         m, {"ridge": algorithms.Ridge(1.0)}, t, prompts=diagnostics.PromptSplit(10, fitting=10), key=key
     ),
+    "influence": lambda m, t, key: diagnostics.influence(m, {"size": squares}),
+    "patterning": lambda m, t, key: diagnostics.patterning(m, {"size": 1.0}, key=key),
     "per_length": lambda m, t, key: diagnostics.per_length(m, t, prompts=4, key=key),
     "probe_layers": lambda m, t, key: diagnostics.probe_layers(
         m, [algorithms.Ridge(1.0)], t, prompts=8, fitting=8, resamples=4, key=key

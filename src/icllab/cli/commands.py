@@ -36,6 +36,7 @@ from icllab.cli.parameters import (
     Sweep,
     claim_names,
     formula_names,
+    problem_names,
     switch,
     table_names,
     whole,
@@ -59,6 +60,14 @@ claim_app = App(
     name="claim", help="Write, examine, add, price and submit claims.", group=AUTHORS, sort_key=1, version_flags=()
 )
 app.command(claim_app)
+posteriors_app = App(
+    name="posteriors",
+    help="Posteriors of known answer: list them, write them for PyTorch, score an estimator on them.",
+    group=AUTHORS,
+    sort_key=5,
+    version_flags=(),
+)
+app.command(posteriors_app)
 
 
 @app.command(sort_key=1)
@@ -248,12 +257,61 @@ def export(
     return reading.export(results, options, to=to, format=format, force=force)
 
 
-@app.command(sort_key=11)
+@app.command(sort_key=12)
 def doctor(*, options: Folders = FOLDERS) -> Report:
     """Examine the installation: versions, devices, disk."""
     from icllab.cli import environment
 
     return environment.examine(options.out)
+
+
+@posteriors_app.command(name="list", sort_key=1)
+def list_posteriors(*, options: Common = COMMON) -> Report:
+    """List the problems with their difficulty, their number of parameters and their answers."""
+    from icllab.cli import posteriors
+
+    return posteriors.listed()
+
+
+@posteriors_app.command(name="export", sort_key=2)
+def export_posterior(
+    problem: Annotated[str, Parameter(help="A problem, as `icl posteriors list` names it.", completer=problem_names)],
+    /,
+    *,
+    to: Annotated[Literal["torch"], Parameter(help="The library that the files are for.")] = "torch",
+    folder: Annotated[Path | None, Parameter(help="The folder; the problem's name below this one unless said.")] = None,
+    key: Annotated[
+        int | None, whole("Key that draws the problem's numbers; those that papers cite unless said.")
+    ] = None,
+    setting: Annotated[int, whole("Number of the temperature and localization.")] = 0,
+    options: Common = COMMON,
+) -> Report:
+    """Write a problem as problem.py, data.npz and answers.json, which need PyTorch and NumPy alone."""
+    from icllab.cli import posteriors
+
+    return posteriors.export(problem, folder=folder, key=key, setting=setting)
+
+
+@posteriors_app.command(name="score", sort_key=3)
+def score_posteriors(
+    estimator: Annotated[
+        str, Parameter(name="FILE:FUNCTION", help="A file and a function `f(posterior, *, key)` in it.")
+    ],
+    /,
+    *,
+    problem: Annotated[
+        tuple[str, ...], Parameter(help="Problems; all unless said.", negative="", completer=problem_names)
+    ] = (),
+    difficulty: Annotated[str | None, Parameter(help="Problems of one difficulty, such as regular.")] = None,
+    key: Annotated[
+        tuple[int, ...], Parameter(help="Keys that draw problems beside those that papers cite.", negative="")
+    ] = (),
+    options: Common = COMMON,
+) -> Report:
+    """Run an estimator on problems: how often its intervals hold the answer, and where it errs in silence."""
+    from icllab.cli import posteriors
+
+    return posteriors.score(estimator, problem, difficulty, key)
 
 
 @claim_app.command(sort_key=1)

@@ -46,6 +46,13 @@ def table_names(context: Any) -> Iterable[tuple[str, str]]:
     return [(name, registry.title(name)) for name in registry.tables()]
 
 
+def problem_names(context: Any) -> Iterable[str]:
+    """The posteriors of known answer."""
+    from icllab import posteriors
+
+    return posteriors.names()
+
+
 Size: TypeAlias = Literal["smoke", "small", "medium", "full"]
 Precision: TypeAlias = Literal["float32", "float64", "bfloat16"]
 Claim: TypeAlias = Annotated[str, Parameter(help="A claim, as `icl list` names it.", completer=claim_names)]

@@ -58,7 +58,9 @@ if TYPE_CHECKING:
     from icllab.diagnostics.singular.learning_machines import LearningMachine
     from icllab.diagnostics.singular.length_divergences import divergences
     from icllab.diagnostics.singular.phases import phase_weights, sampled_crossings
+    from icllab.diagnostics.susceptibilities.influence import hessian_influence, influence
     from icllab.diagnostics.susceptibilities.linear_response import LinearResponse
+    from icllab.diagnostics.susceptibilities.patterning import patterning
     from icllab.diagnostics.susceptibilities.quadrature import Quadrature
     from icllab.diagnostics.susceptibilities.tilts import susceptibility, susceptibility_of_draws
     from icllab.diagnostics.validate_predictor import require_causal
@@ -73,7 +75,9 @@ __all__ = [
     "head_scores",
     "icl_scores",
     "identify",
+    "influence",
     "learning_coefficient",
+    "patterning",
     "per_length",
     "probe_layers",
     "susceptibility",

@@ -8,10 +8,10 @@ from icllab.core.files import source_text
 from icllab.lab import registry
 from icllab.lab.claim import Claim
 
-_RUN = ("algorithms", "constructions", "diagnostics", "models", "tasks", "training")
+_RUN = ("algorithms", "constructions", "diagnostics", "models", "posteriors", "tasks", "training")
 SIMULATION = (*(f"icllab.{name}" for name in _RUN), "jax", "jaxlib", "equinox", "optax")
 """What the side of the theory imports none of."""
-THEORY = ("icllab.theory",)
+THEORY = ("icllab.theory", "icllab.posteriors")
 """What the side of the measurement imports none of."""
 EVASIONS = {"exec", "eval", "compile", "open", "__import__", "__file__", "importlib", "builtins", "runpy"} | {
     *("inspect", "sys", "os", "subprocess", "ctypes", "__builtins__", "__doc__")

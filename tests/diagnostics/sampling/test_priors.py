@@ -47,7 +47,8 @@ def test_a_normal_prior_moves_the_posterior_of_a_quadratic(sampler):
     centre, std = np.array([0.5, -1.0, 2.0]), np.array([0.4, 1.0, 0.5])
     prior = Prior(centre=jnp.asarray(centre), std=jnp.asarray(std))
     draws = ask(sampler.sample, quadratic, jnp.zeros(3), prior=prior, **HOW)
-    estimate = coefficient_of_draws(draws)
+    with pytest.warns(UserWarning, match="the prior moves the posterior away from the point"):
+        estimate = coefficient_of_draws(draws)
     precision = NBETA * H + GAMMA + std**-2.0
     mean = centre / std**2 / precision
     for i in range(3):
@@ -55,6 +56,16 @@ def test_a_normal_prior_moves_the_posterior_of_a_quadratic(sampler):
         require_mean((draws.parameters[:, :, i] - mean[i]) ** 2, 1 / precision[i], 0.06 / precision[i])
     require_mean(NBETA * draws.losses, np.sum(NBETA * H * (1 / precision + mean**2)) / 2, 0.1)
     assert float(estimate["estimate"]) == pytest.approx(NBETA * draws.losses.mean())
+
+
+@pytest.mark.parametrize(("centre", "std", "away"), [(0.5, 1.0, False), (3.0, 0.05, True), (3.0, 2.0, False)])
+def test_a_prior_elsewhere_is_warned_of(centre, std, away):
+    """A prior that the loss outweighs is none: its slope is compared with the largest curvature."""
+    draws = ask(HMC(warm_up=50, draws=50).sample, quadratic, jnp.zeros(3), prior=Prior(centre=centre, std=std), **HOW)
+    sentences = [text for text in draws.warnings() if "the prior moves the posterior away" in text]
+    assert bool(sentences) == away
+    slope = 3 * (centre / std**2) ** 2
+    assert draws.statistics["prior_slope"] == pytest.approx(slope / (NBETA * H.max() + GAMMA + std**-2.0), rel=0.01)
 
 
 BOXED = [

@@ -103,6 +103,12 @@ class LocalLoss:
         r""":math:`n\beta|\nabla L|^2/h` at the point: above 1 the gradient is not zero at this resolution."""
         return nbeta**2 * float(jnp.sum(self.known.slope**2)) / curvature
 
+    def prior_share(self, curvature: float) -> float:
+        r""":math:`|\nabla\log\varphi|^2/h` at the point: above 1 the prior moves the posterior away from it."""
+        if self.prior is None:
+            return 0.0
+        return float(jnp.sum(((self.centre - self.prior.centre) / self.prior.std**2) ** 2)) / curvature
+
     @property
     def samples(self) -> int:
         """Number of samples; 0 for a loss without data."""

@@ -310,7 +310,10 @@ class Draws:
     def statistics(self) -> dict[str, Any]:
         """Variables of a dataset: the mean of the loss, its error, and whether chains agree."""
         rows = statistics(self.chains, self.local.known.baseline, self.nbeta, self.far, self.localization)
-        rows |= {"slope": self.local.gradient_share(self.nbeta, max(self.curvature, self.localization))}
+        steepest = max(self.curvature, self.localization)
+        rows |= {"slope": self.local.gradient_share(self.nbeta, steepest)}
+        if self.local.prior is not None:
+            rows |= {"prior_slope": self.local.prior_share(steepest)}
         return rows | {"rounding": self.nbeta * self.local.rounding}
 
     def at_half_steps(self, key: PRNGKeyArray) -> "Draws":

@@ -19,6 +19,7 @@ LEAST_RESOLVED = 0.01  # that a rounding may change any estimate by
 BESIDE = 0.1  # of the spread of what is observed, that a rounding may be: its variance is a third of that squared
 LOCALIZED = "the localization decides"
 NO_STATIONARY_POINT = "the point is no minimum: the gradient there is not zero at this resolution"
+PRIOR_ELSEWHERE = "the prior moves the posterior away from the point, and what is measured is not local to it"
 RARELY = 1e-3  # how often populations of independent particles would differ as much as is said
 
 
@@ -71,6 +72,7 @@ def point_warnings(dataset: xr.Dataset) -> list[str]:
     rounding = value.get("rounding", 0.0)
     faults = {
         NO_STATIONARY_POINT: value["slope"] > 1,
+        PRIOR_ELSEWHERE: value.get("prior_slope", 0.0) > 1,
         rounded(rounding): rounding > resolved(mcse),
         no_minimum(lower): lower > max(1.0, estimate / 2) + 2 * rounding,
         "the estimate is negative: the point is no minimum at this resolution": estimate < -2 * mcse,

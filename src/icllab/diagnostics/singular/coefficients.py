@@ -167,7 +167,8 @@ def coefficient_at_temperature(
     Returns:
         ``estimate`` and ``mcse``, of all chains that are finite; ``rhat`` and ``ess`` of the loss, and
         ``distance_rhat``; ``acceptance`` and ``step_size``; ``baseline``, :math:`L(w^*)` of all the data, and
-        ``least_loss``, the least of all draws; ``slope``, :math:`n\beta|\nabla L(w^*)|^2/h_{\max}`; ``rounding``,
+        ``least_loss``, the least of all draws; ``slope``, :math:`n\beta|\nabla L(w^*)|^2/h_{\max}`, and with a
+        prior ``prior_slope``, the square of its logarithm's gradient over the largest curvature; ``rounding``,
         :math:`n\beta` times the precision to which its type holds :math:`L(w^*)`; ``start_gap``,
         dispersed starts less those at :math:`w^*`, ``drift``, the last third less the first, and without a test
         ``halved_gap``, half the step less the whole, each with an ``_error``; ``noise_bias``, what the noise of batches
