@@ -87,7 +87,7 @@ def test_a_users_function_is_scored(icl, file):
     ("words", "message"),
     [
         (["mine.py"], "FILE:FUNCTION: expected a file and the name of a function in it"),
-        (["nowhere.py:f"], "FILE:FUNCTION: expected a file that is there"),
+        (["nowhere.py:f"], "nowhere.py: expected a Python file that exists"),
         (["{file}:number"], "a function of"),
         (["{file}:known_level", "--problem", "quadratics"], "quadratic"),
         (["{file}:known_level", "--difficulty", "simple"], "difficulty"),

@@ -1,7 +1,5 @@
 """``icl posteriors``: the problems of known answer, their files for PyTorch, and scores of estimators."""
 
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +10,9 @@ import numpy as np
 
 from icllab import posteriors
 from icllab.cli.reports import Report, paragraph
-from icllab.core.errors import InputError, expected, require_known
+from icllab.core.errors import expected, require_known
 from icllab.core.spelling import with_error
-from icllab.lab.registry import TextLoader
+from icllab.core.user_files import named
 from icllab.posteriors import scores
 from icllab.posteriors.problems import DIFFICULTIES, Problem
 
@@ -108,18 +106,7 @@ def _function(text: str) -> Any:
     file, colon, name = text.rpartition(":")
     if not colon or not name.isidentifier():
         raise expected("FILE:FUNCTION", "a file and the name of a function in it", text, "mine.py:estimate")
-    path = Path(file)
-    if not path.is_file():
-        raise expected("FILE:FUNCTION", "a file that is there", file)
-    spec = importlib.util.spec_from_file_location(path.stem, path, loader=TextLoader(path.stem, str(path)))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise InputError(f"{file}: expected a file that can be run, got {type(error).__name__}: {error}") from error
-    if not callable(getattr(module, name, None)):
+    _, function = named(text)
+    if not callable(function):
         raise expected("FILE:FUNCTION", f"a function of {file}", name)
-    return getattr(module, name)
+    return function
