@@ -178,7 +178,7 @@ def _embedded(
         weight[-1] = shift.mean(0)
         constant = constant[-positions:] - weight[-1]
     placed = np.abs(constant - constant[0]).max() > 1e-6 * np.abs(stream).max()
-    vectors: Any = None if tokens is not None else prompts.items if labels else prompts.x
+    vectors: Any = None if tokens is not None else getattr(prompts, "items" if labels else "x")
     dim = arrangement.vocabulary if isinstance(arrangement, Tokens) else vectors.shape[-1]
     model = _shell(
         Transformer,
