@@ -252,7 +252,7 @@ def programs(name, expected):
             print(f"  {program}: {error}")
 
 
-def coefficients(folder, draws=400):
+def coefficients(folder):
     """Learning coefficients of one network by autograd and by a copy of its weights."""
     os.chdir(folder / "interleaved_gpt")
     make, text = ADAPTERS["interleaved_gpt"]
@@ -261,7 +261,7 @@ def coefficients(folder, draws=400):
     for name, route in {"autograd": network, "the copy": copy}.items():
         start = time.perf_counter()
         posterior = diagnostics.LocalPosterior.from_network(route, task, key=KEYS[6], data=512)
-        found = diagnostics.coefficient_at_temperature(posterior, key=KEYS[7], draws=draws, chains=4)
+        found = diagnostics.coefficient_at_temperature(posterior, key=KEYS[7])
         yield name, [float(found["estimate"]), float(found["mcse"])], time.perf_counter() - start
 
 

@@ -136,19 +136,22 @@ class FromTorch(AbstractModel):
     def answer(self, prompt: Any, parameters: Mapping[str, Any] | None = None) -> Any:
         """The tensor of answers to prompts of tensors, with other values of the parameters if they are given."""
         try:
-            arguments, keywords = self._arguments(prompt)
-            if parameters is None:
-                value = self.module(*arguments, **keywords)
-            else:
-                import torch  # pyright: ignore[reportMissingImports]
-
-                value = torch.func.functional_call(self.module, dict(parameters), arguments, keywords)
-            answer = value if self.answers is None else self.answers(value)
+            return self._shaped(self._called(prompt, parameters), prompt)
         except IclError:
             raise
         except Exception as error:
             raise self._failure(error, prompt) from error
-        return self._shaped(answer, prompt)
+
+    def _called(self, prompt: Any, parameters: Mapping[str, Any] | None = None) -> Any:
+        """The answers of the module, of any shape."""
+        arguments, keywords = self._arguments(prompt)
+        if parameters is None:
+            value = self.module(*arguments, **keywords)
+        else:
+            import torch  # pyright: ignore[reportMissingImports]
+
+            value = torch.func.functional_call(self.module, dict(parameters), arguments, keywords)
+        return value if self.answers is None else self.answers(value)
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
         """Patterns and outputs of heads by name, and the answer; see :func:`torch_trace`."""
@@ -226,9 +229,17 @@ class FromTorch(AbstractModel):
             return "forward should make its tensors on the device of its arguments"
         if "cuda" in text or "nvidia" in text:
             return "without a GPU take module.to('cpu'), and no .cuda() or device='cuda' in forward"
-        if isinstance(prompt, TokenPrompt) and isinstance(error, IndexError):
+        least, most = 1, getattr(prompt, "positions", 0) + 1  # one position alone may be of any layout
+        while most - least > 1:
+            middle = (least + most) // 2
+            try:
+                self._shaped(self._called(part := _beginning(prompt, middle)), part)
+                least = middle
+            except Exception:  # whatever a module raises
+                most = middle
+        if least == getattr(prompt, "positions", 0) and isinstance(prompt, TokenPrompt):
             return f"the tokens reach {int(prompt.tokens.max())}: take a task with the vocabulary of the network"
-        return ""
+        return f"it answers at most {least} positions: take shorter prompts" if least > 1 else ""
 
 
 def from_module(value: Any, prompt: Any) -> Any:
@@ -254,6 +265,13 @@ def _item_label_tokens(prompt: Any) -> Any:
     content[..., 0::2, :], content[..., 1::2, :] = prompt.items, prompt.label_vectors
     places = prompt.shift[..., None] + torch.arange(count, device=prompt.shift.device)
     return torch.cat([torch.nn.functional.one_hot(places, prompt.position_dim).to(content), content], -1)
+
+
+def _beginning(prompt: Any, positions: int) -> Any:
+    """The first positions of a prompt of tensors, of tokens with zeros, which are in every vocabulary."""
+    if isinstance(prompt, RegressionPrompt):
+        return jax.tree.map(lambda t: t[..., :positions, :] if t is prompt.x else t[..., :positions], prompt)
+    return jax.tree.map(lambda t: 0 * t[..., : positions + 1], prompt) if isinstance(prompt, TokenPrompt) else prompt
 
 
 def _remedy(shape: tuple[int, ...], lead: tuple[int, ...], classes: int, positions: int) -> str:
