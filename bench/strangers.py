@@ -260,7 +260,7 @@ def coefficients(folder):
     copy = models.from_torch(network, embedding="wte", blocks="h", readout="head", task=task)
     for name, route in {"autograd": network, "the copy": copy}.items():
         start = time.perf_counter()
-        posterior = diagnostics.LocalPosterior.from_network(route, task, key=KEYS[6], data=512)
+        posterior = diagnostics.LocalPosterior.from_network(route, task, key=KEYS[6], data=64)
         found = diagnostics.coefficient_at_temperature(posterior, key=KEYS[7])
         yield name, [float(found["estimate"]), float(found["mcse"])], time.perf_counter() - start
 

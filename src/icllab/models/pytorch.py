@@ -276,21 +276,16 @@ def _beginning(prompt: Any, positions: int) -> Any:
 
 def _remedy(shape: tuple[int, ...], lead: tuple[int, ...], classes: int, positions: int) -> str:
     """The argument of :class:`FromTorch` that turns answers of another shape into those expected."""
-    rest = ", ..." if classes else ""
     if shape in ((*lead, 1), (*lead[::-1], 1)) and not classes:
-        turned = "" if shape[: len(lead)] == lead else ".T"
-        return f"answers=lambda a: a[..., 0]{turned} makes them"
+        return f"answers=lambda a: a[..., 0]{'' if shape[:-1] == lead else '.T'} makes them"
     if len(lead) == 2 and shape[:2] == lead[::-1]:
         return "time comes first: answers=lambda a: a.transpose(0, 1), and features= for its arguments"
-    if shape[: -classes or None][:-1] == lead[:-1] and shape[len(lead) - 1 : len(lead)] in (
-        (2 * positions,),
-        (2 * positions - 1,),
-    ):
-        return f"answers=lambda a: a[{'..., ' if len(lead) == 1 else ':, '}0::2{rest}] takes those of every other token"
-    if lead[-1] != 1 and shape[: len(lead)] in (lead[:-1], (*lead[:-1], 1)):
-        return "positions='last' declares that it answers the last position alone"
     if lead[-1] == 1:
-        return f"answers=lambda a: a[:, -1:{rest}] takes the last, and positions='every' is for every position"
+        return "answers=lambda a: a[:, -1:] takes the last, and positions='every' is for every position"
+    if shape[: len(lead) - 1] == lead[:-1] and shape[len(lead) - 1 :][:1] in ((2 * positions,), (2 * positions - 1,)):
+        return f"answers=lambda a: a[{':, ' * (len(lead) - 1)}0::2] takes those of every other token"
+    if shape[: len(lead)] in (lead[:-1], (*lead[:-1], 1)):
+        return "positions='last' declares that it answers the last position alone"
     return "answers= is a function of its value that makes them"
 
 
