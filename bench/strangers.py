@@ -260,7 +260,9 @@ def coefficients(folder):
     copy = models.from_torch(network, embedding="wte", blocks="h", readout="head", task=task)
     for name, route in {"autograd": network, "the copy": copy}.items():
         start = time.perf_counter()
-        posterior = diagnostics.LocalPosterior.from_network(route, task, key=KEYS[6], data=32)
+        posterior = diagnostics.LocalPosterior.from_network(
+            route, task, key=KEYS[6], data=32, nbeta=8.0, localization=1e3
+        )
         sampler = diagnostics.MALA(chains=4, warm_up=60, draws=60)
         found = diagnostics.coefficient_at_temperature(posterior, key=KEYS[7], sampler=sampler, checks=())
         yield name, [float(found["estimate"]), float(found["mcse"])], time.perf_counter() - start
