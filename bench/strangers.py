@@ -242,14 +242,18 @@ def tokens(name, network, task, expected, prompts):
         add(name, f"head {head} is needed", float(float(found["accuracy"]) < 0.95), float(wish < 0.95))
 
 
-def programs(name, expected):
-    """Which of the other compiled programs look ahead."""
+def programs(name):
+    """Which of the other compiled programs look ahead; a histogram answers numbers of 17 values, and no tokens."""
+    task = tasks.parse(f"{REPEATED} ids=0,1,2,3,4,5,6,7")
     for program, wish in (("induction_not_causal", 1.0), ("reverse", 1.0), ("histogram", 0.0)):
-        network = icl.network(f"network.py:{program}")
-        try:
-            contract(f"{name} {program}", network, tasks.parse(REPEATED), wish)
-        except IclError as error:  # a histogram answers numbers of 17 values
-            print(f"  {program}: {error}")
+        contract(f"{name} {program}", icl.network(f"network.py:{program}"), task, wish)
+    try:
+        diagnostics.accuracy(icl.network("network.py:histogram"), tasks.parse(REPEATED), key=KEYS[1], prompts=64)
+        refused = 0.0
+    except IclError as error:
+        print(f"  {error}")
+        refused = 1.0
+    add(f"{name} histogram", "refused as a predictor of tokens", refused, 1.0)
 
 
 def coefficients(folder):
@@ -282,7 +286,7 @@ def examined(name, expected, prompts):
     network, task = make(icl.network("network.py:load").module), tasks.parse(text)
     if name == "tracr_induction":
         tokens(name, network, task, expected, prompts)
-        return programs(name, expected)
+        return programs(name)
     if name == "item_label_mha":
         return items(name, network, task, expected, prompts)
     regression(name, network, task, expected, prompts)
