@@ -222,6 +222,8 @@ def test_what_is_not_reproduced_is_named():
     module = Words()
     with pytest.raises(InputError, match=r"unknown module 'wtf'.*did you mean 'wte'"):
         from_torch(module, embedding="wtf", **NAMES)
+    with pytest.raises(InputError, match="readout: expected a linear layer, got 'Block'"):
+        from_torch(module, embedding="wte", blocks="h", readout="h.1")
     with pytest.raises(InputError, match="names of three parts"):
         from_torch(module, embedding="wte")
     with pytest.raises(InputError, match="unknown part 'query'"):

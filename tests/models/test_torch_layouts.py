@@ -223,6 +223,28 @@ def test_bad_modules_are_told_in_a_line():
         diagnostics.identify(Short(), {"ridge": Ridge(0.1)}, TASK, key=KEY, prompts=split)
 
 
+class Placed(nn.Module):
+    """A network of tokens or points with a table of seven places."""
+
+    def __init__(self, vocabulary=None):
+        super().__init__()
+        self.read = nn.Linear(3, 5) if vocabulary is None else nn.Embedding(vocabulary, 5)
+        self.places = nn.Embedding(7, 5)
+
+    def forward(self, x, y=None):
+        hidden = self.read(x) + self.places(torch.arange(x.shape[1]))
+        return hidden if y is None else hidden.sum(-1)
+
+
+def test_a_network_is_told_by_the_number_of_its_positions():
+    most = "it answers at most 7 positions: take shorter prompts"
+    with pytest.raises(InputError, match=f"^module Placed: .*IndexError in Embedding places .*; {most}$"):
+        FromTorch(Placed())(TASK.sample(key=KEY))
+    for tokens, message in ((12, most), (7, "the tokens reach .*: take a task with the vocabulary of the network")):
+        with pytest.raises(InputError, match=f"; {message}$"):
+            FromTorch(Placed(5))(RepeatedTokens(40, tokens // 2 + 1).sample(key=KEY))
+
+
 def test_the_mode_of_every_layer_is_kept():
     module = nn.Sequential(nn.Linear(4, 1), nn.Dropout(0.5))
     module[0].eval()

@@ -252,7 +252,7 @@ def test_distinct_tokens_are_a_permutation_and_the_default_draws_as_before(getke
 
 
 def test_ids_before_the_logits_of_a_network(getkey):
-    """The first token is no target; a network may have more logits than the task has ids."""
+    """The first token is no target; a network may have more logits than the given ids."""
     inner = tasks.RepeatedTokens(3, 2)
     task = tasks.TokenIds(inner, jnp.array([5, 3, 9]), first=11)
     assert (task.class_count, task.vocabulary, task.tokens, task.length) == (10, 12, 5, 3)
@@ -269,6 +269,9 @@ def test_ids_before_the_logits_of_a_network(getkey):
     assert eqx.filter_jit(lambda task, key: task.loss(sharp, task.sample(key=key)))(task, getkey()).shape == (4,)
     # BOS is no target: 8 tokens and BOS = 8 need eight logits.
     assert tasks.TokenIds(tasks.RepeatedTokens(8, 7), first=8).class_count == 8
+    plain = tasks.TokenIds(tasks.RepeatedTokens(8, 7), first=8)
+    with pytest.raises(InputError, match=r"expected logits of at most 9 tokens, got 17; .* ids= says"):
+        plain.loss(jnp.zeros((14, 17)), plain.sample(key=getkey()))
     task.require_prompts(task.sample_many(3, key=getkey()))
     with pytest.raises(InputError, match="an id from 0 to 11"):
         task.require_prompts(jax.vmap(TokenPrompt)(jnp.full((2, 5), 12)))

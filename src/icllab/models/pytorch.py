@@ -136,19 +136,22 @@ class FromTorch(AbstractModel):
     def answer(self, prompt: Any, parameters: Mapping[str, Any] | None = None) -> Any:
         """The tensor of answers to prompts of tensors, with other values of the parameters if they are given."""
         try:
-            arguments, keywords = self._arguments(prompt)
-            if parameters is None:
-                value = self.module(*arguments, **keywords)
-            else:
-                import torch  # pyright: ignore[reportMissingImports]
-
-                value = torch.func.functional_call(self.module, dict(parameters), arguments, keywords)
-            answer = value if self.answers is None else self.answers(value)
+            return self._shaped(self._called(prompt, parameters), prompt)
         except IclError:
             raise
         except Exception as error:
             raise self._failure(error, prompt) from error
-        return self._shaped(answer, prompt)
+
+    def _called(self, prompt: Any, parameters: Mapping[str, Any] | None = None) -> Any:
+        """The answers of the module, of any shape."""
+        arguments, keywords = self._arguments(prompt)
+        if parameters is None:
+            value = self.module(*arguments, **keywords)
+        else:
+            import torch  # pyright: ignore[reportMissingImports]
+
+            value = torch.func.functional_call(self.module, dict(parameters), arguments, keywords)
+        return value if self.answers is None else self.answers(value)
 
     def trace(self, prompt: Any, edit: Edit | None = None) -> Trace:
         """Patterns and outputs of heads by name, and the answer; see :func:`torch_trace`."""
@@ -226,9 +229,17 @@ class FromTorch(AbstractModel):
             return "forward should make its tensors on the device of its arguments"
         if "cuda" in text or "nvidia" in text:
             return "without a GPU take module.to('cpu'), and no .cuda() or device='cuda' in forward"
-        if isinstance(prompt, TokenPrompt) and isinstance(error, IndexError):
+        least, most = 1, getattr(prompt, "positions", 0) + 1  # one position alone may be of any layout
+        while most - least > 1:
+            middle = (least + most) // 2
+            try:
+                self._shaped(self._called(part := _beginning(prompt, middle)), part)
+                least = middle
+            except Exception:  # whatever a module raises
+                most = middle
+        if least == getattr(prompt, "positions", 0) and isinstance(prompt, TokenPrompt):
             return f"the tokens reach {int(prompt.tokens.max())}: take a task with the vocabulary of the network"
-        return ""
+        return f"it answers at most {least} positions: take shorter prompts" if least > 1 else ""
 
 
 def from_module(value: Any, prompt: Any) -> Any:
@@ -256,23 +267,25 @@ def _item_label_tokens(prompt: Any) -> Any:
     return torch.cat([torch.nn.functional.one_hot(places, prompt.position_dim).to(content), content], -1)
 
 
+def _beginning(prompt: Any, positions: int) -> Any:
+    """The first positions of a prompt of tensors, of tokens with zeros, which are in every vocabulary."""
+    if isinstance(prompt, RegressionPrompt):
+        return jax.tree.map(lambda t: t[..., :positions, :] if t is prompt.x else t[..., :positions], prompt)
+    return jax.tree.map(lambda t: 0 * t[..., : positions + 1], prompt) if isinstance(prompt, TokenPrompt) else prompt
+
+
 def _remedy(shape: tuple[int, ...], lead: tuple[int, ...], classes: int, positions: int) -> str:
     """The argument of :class:`FromTorch` that turns answers of another shape into those expected."""
-    rest = ", ..." if classes else ""
     if shape in ((*lead, 1), (*lead[::-1], 1)) and not classes:
-        turned = "" if shape[: len(lead)] == lead else ".T"
-        return f"answers=lambda a: a[..., 0]{turned} makes them"
+        return f"answers=lambda a: a[..., 0]{'' if shape[:-1] == lead else '.T'} makes them"
     if len(lead) == 2 and shape[:2] == lead[::-1]:
         return "time comes first: answers=lambda a: a.transpose(0, 1), and features= for its arguments"
-    if shape[: -classes or None][:-1] == lead[:-1] and shape[len(lead) - 1 : len(lead)] in (
-        (2 * positions,),
-        (2 * positions - 1,),
-    ):
-        return f"answers=lambda a: a[{'..., ' if len(lead) == 1 else ':, '}0::2{rest}] takes those of every other token"
-    if lead[-1] != 1 and shape[: len(lead)] in (lead[:-1], (*lead[:-1], 1)):
-        return "positions='last' declares that it answers the last position alone"
     if lead[-1] == 1:
-        return f"answers=lambda a: a[:, -1:{rest}] takes the last, and positions='every' is for every position"
+        return "answers=lambda a: a[:, -1:] takes the last, and positions='every' is for every position"
+    if shape[: len(lead) - 1] == lead[:-1] and shape[len(lead) - 1 :][:1] in ((2 * positions,), (2 * positions - 1,)):
+        return f"answers=lambda a: a[{':, ' * (len(lead) - 1)}0::2] takes those of every other token"
+    if shape[: len(lead)] in (lead[:-1], (*lead[:-1], 1)):
+        return "positions='last' declares that it answers the last position alone"
     return "answers= is a function of its value that makes them"
 
 

@@ -53,6 +53,8 @@ def copied(
     for name in (embedding, *([blocks] if isinstance(blocks, str) else blocks), readout):
         if name not in modules:
             raise unknown("module", name, modules)
+    if not _is_linear(modules[readout]):
+        raise expected("readout", "a linear layer", type(modules[readout]).__name__)
     if isinstance(blocks, str):
         blocks = f"{blocks}.layers" if f"{blocks}.layers" in modules else blocks  # nn.TransformerEncoder
         blocks = [f"{blocks}.{child}" for child, _ in modules[blocks].named_children()]
@@ -72,11 +74,12 @@ def copied(
     norms = [None, *(norm for module in outer if (norm := _norm(module, streams[0].shape[-1])) is not None)]
 
     def cases() -> Iterator[tuple[float, Transformer]]:
-        for final, last in itertools.product(norms, _readouts(modules[readout])):
+        last = _affine(modules[readout])
+        for final in norms:
             case = eqx.tree_at(
                 lambda m: (m.blocks, m.final_norm, m.readout),
                 model,
-                (tuple(copies), final, last),
+                (tuple(copies), final, _dense(last.weight.T, last.bias)),
                 is_leaf=lambda leaf: leaf is None,
             )
             answers = jax.vmap(case)(prompts)
@@ -322,14 +325,11 @@ def _blocks(attention: Attention, first: Any, norms: list[Any], dense: list[Affi
 
 
 def _perceptrons(layers: list[Affine], outputs: int) -> Iterator[Perceptron | GatedPerceptron]:
-    """Candidates of dense layers: in their order, and with one of two equal ones, or of two halves, as a gate."""
+    """Candidates of dense layers: in their order, and with one of two equal ones as a gate."""
     dense = [_dense(layer.weight.T, layer.bias) for layer in layers]
     width = dense[0].weight.shape[0]
     gated = [pair for pair in itertools.permutations(dense, 2) if pair[0].weight.shape == pair[1].weight.shape]
     last = next((layer for layer in dense if layer.weight.shape[1] == width), dense[-1])
-    if len(dense) == 2 and dense[0].weight.shape[1] == 2 * dense[1].weight.shape[0]:
-        halves = [jax.tree.map(lambda leaf, i=i: jnp.split(leaf, 2, axis=-1)[i], dense[0]) for i in (0, 1)]
-        gated, last = [(halves[0], halves[1]), (halves[1], halves[0])], dense[1]
     inner = [layer.weight.shape[0] for layer in dense[1:]]
     chained = [layer.weight.shape[1] for layer in dense] == [*inner, outputs]
     for name in ACTIVATIONS:
@@ -339,18 +339,6 @@ def _perceptrons(layers: list[Affine], outputs: int) -> Iterator[Perceptron | Ga
         for gate, hidden in gated:
             shell = _shell(GatedPerceptron, width, 1, width, nonlinearity=name)
             yield eqx.tree_at(lambda m: (m.gate, m.layers), shell, (gate, (hidden, last)))
-
-
-def _readouts(module: Any) -> list[Any]:
-    """Candidates of the readout: a linear layer, or dense layers with a nonlinearity between them."""
-    layers = [_affine(part) for part in module.modules() if _is_linear(part)]
-    if not layers:
-        raise expected("readout", "a linear layer, or several", type(module).__name__)
-    return (
-        [_dense(layers[0].weight.T, layers[0].bias)]
-        if len(layers) == 1
-        else list(_perceptrons(layers, len(layers[-1].weight)))
-    )
 
 
 def _norm(module: Any, width: int) -> LayerNorm | RMSNorm | None:

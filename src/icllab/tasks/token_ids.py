@@ -26,7 +26,7 @@ class TokenIds(AbstractTokens):
     """The sequences of a token task in the ids of a network; the loss is over all logits of the network.
 
     The first token is never a target. The position of the first token is scored: its target is the first token of the
-    task. A prediction needs a logit for each id that is a target, and may have more.
+    task. A prediction needs a logit for each id that is a target, and may have more if ``ids`` are given.
 
     Attributes:
         task: Task of sequences of tokens.
@@ -79,6 +79,9 @@ class TokenIds(AbstractTokens):
 
     def _targets(self, prediction: Array, prompt: Any) -> tuple[Int[Array, " answered"], Bool[Array, " answered"]]:
         """The targets among the logits of the prediction."""
+        if self.ids is None and prediction.shape[-1] > self.vocabulary:
+            hint = "if the network has more ids than the task, ids= says which are those of the task"
+            raise expected("prediction", f"logits of at most {self.vocabulary} tokens", prediction.shape[-1], hint)
         count = answered(prediction, prompt, max((self.class_count, *prediction.shape[1:2])))
         targets, mask = self.targets(prompt)[-count:], answered_mask(count, prompt)
         valid = are_ids(targets, self.class_count)

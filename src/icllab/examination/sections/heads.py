@@ -81,7 +81,7 @@ def head_counts(subject: Subject) -> list[int]:
 
 
 def _most_effective(subject: Subject, key: PRNGKeyArray, count: int) -> list[int]:
-    """Number the heads to ablate, at most 64: those of largest effect to first order."""
+    """Indices of the heads to ablate: all, or of many those with the largest effects to first order."""
     if count <= MOST:
         return list(range(count))
     effects = head_effects(subject.network, subject.task, key=key, prompts=8)["first_order_effect"].values
