@@ -20,6 +20,8 @@ from icllab.diagnostics import ContextMap, ContextRank
 from icllab.diagnostics.curvature.krylov import TraceEstimate
 from icllab.diagnostics.sampling.samplers import Draws
 from icllab.diagnostics.sampling.sgld import SGLD
+from icllab.examination.examining import Examination
+from icllab.examination.results import Answered
 from icllab.lab import Estimate, Finding, Outcome, Verdict
 from icllab.models import LinearAttention, edited, edited_by, reduced
 from icllab.models.contexts.patches import Patch
@@ -87,6 +89,11 @@ def context_map():
     return ContextMap(None, dataset, ("few & far",))
 
 
+def examination():
+    header = {"name": "<net>", "size": "small", "prompts": 512, "key": [0, 0], "weights": "12", "task": "<net>"}
+    return Examination(header, (Answered("in_context", "not asked", "no"),))
+
+
 SHOWN = {
     Ensemble: (lambda: Ensemble(attention(), COORDINATES), ["LinearAttention", "<td>2</td>", "[3, 5]", "[0.25, 0.5]"]),
     Trajectory: (lambda: Trajectory((0, 40), {}, None, COORDINATES), ["<td>2</td>", "[0, 40]", "[3, 5]"]),
@@ -110,6 +117,7 @@ SHOWN = {
     Patch: (lambda: Patch((), (jnp.array([0.5, 1.5]),)), ["[[0.5, 1.5]]"]),
     Optimum: (lambda: optimal(np.ones(8), length=4), ["[8, 8] from 0 to 0.3077", "5.538"]),
     TraceEstimate: (lambda: TraceEstimate(12.5, 0.25, 0.125), ["12.5", "0.25", "0.125"]),
+    Examination: (examination, ["In context", "&lt;net&gt;", "Task."]),
     ContextMap: (context_map, ["0.25", "0.75", "few &amp; far", "newton"]),
     ContextRank: (
         lambda: ContextRank(None, 3, 2.5, 7, np.ones(3), np.ones((3, 9)), True, 2**20),
@@ -130,7 +138,20 @@ def test_a_result_is_one_short_line_and_a_table_of_its_numbers(shown):
     table = result._repr_html_()
     assert not [text for text in held if text not in table]
     # What is no tag of the table is escaped.
-    assert set(re.findall(r"</?(\w+)", table)) <= {"b", "table", "thead", "tbody", "tr", "th", "td"}
+    assert set(re.findall(r"</?(\w+)", table)) <= {
+        "b",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "ol",
+        "ul",
+        "li",
+        "p",
+        "h2",
+    }
 
 
 def classes_in(hint):

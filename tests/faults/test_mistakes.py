@@ -29,7 +29,7 @@ SAID = {
     "a rule among rules is none": "rules: expected stop rules, such as TargetLoss(0.1), got 'float'",
     "descending steps": "step: expected values that ascend, got [29.0, 28.0, 27.0, 26.0]; curve.sortby('step')",
     "descending steps of breaks": "step: expected values that ascend, got [29.0, 28.0, 27.0, 26.0]",
-    "a network that answers NaN": "predictor_or_run: expected finite answers, got '16 of 16 prompts without'",
+    "a network that answers NaN": "predictor_or_run: expected finite answers, got '16 of 16 prompts without",
     "a seed for a key": "key: expected one random key of JAX, got 0; jax.random.key(0) makes one from a seed",
     "a list of predictors": "predictors: expected a predictor, a mapping of names to predictors, an Ensemble",
     "text for prompts": "prompts: expected an integer of at least 2, got '8'",

@@ -14,6 +14,7 @@ from icllab.core.errors import IclError, expected, require_key, require_known
 from icllab.core.files import write_atomically
 from icllab.core.result_warnings import collected
 from icllab.core.spelling import strict
+from icllab.core.views import one_line
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.examination.measuring import losses
 from icllab.examination.report import card, html
@@ -57,9 +58,8 @@ class Examination(Results):
         )
 
     def __repr__(self) -> str:
-        return "\n".join(
-            [f"Examination of {self.header['name']} at size {self.header['size']}", *first_sentences(self)]
-        )
+        verdicts = {s.name: s.finding.verdict for s in self.sections if s.finding is not None}
+        return one_line("Examination", {"name": self.header.get("name"), "size": self.header.get("size")} | verdicts)
 
     def _repr_html_(self) -> str:
         return str(card(self))
@@ -91,8 +91,8 @@ def examine(
         skip: Names of sections to leave out.
         minutes: Time that picks the size, from the time of one batch, if ``size`` is None.
         size: ``"small"``, ``"medium"`` or ``"large"``; None: the largest that ``minutes`` affords.
-        trained_on: Number of training prompts.
-        checkpoints: Step -> network.
+        trained_on: Number of training prompts; None if it is not known.
+        checkpoints: Step -> network; None if there are none.
         name: Name of the network in sentences; None: ``"the network"``.
 
     Returns:

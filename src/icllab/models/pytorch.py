@@ -53,7 +53,7 @@ class FromTorch(AbstractModel):
         heads: Modules by name whose input is the outputs of so many heads side by side, such as
             ``{"blocks.0.attn.out_proj": 4}``; only for attention that a trace does not see by itself.
         arrangement: :class:`~icllab.models.networks.embedding.Interleaved` or ``Joined``, which say the tokens of
-            scores of heads, if there are more tokens than positions.
+            scores of heads; None if there are as many tokens as positions.
         batched: Whether tensors have a leading axis of prompts, as PyTorch's layers expect. If so, a single prompt is
             answered as a stack of one.
 

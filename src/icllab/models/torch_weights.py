@@ -57,11 +57,13 @@ def from_torch(
     Args:
         module: The module; or, for parts by name, a :class:`~icllab.models.pytorch.FromTorch` that answers prompts.
         embedding: Name of the layer that reads the tokens, such as ``"wte"``; a table (``nn.Embedding``) of token ids.
-        blocks: Name of the list of blocks or of an ``nn.TransformerEncoder``, such as ``"h"``; or names of the blocks.
-        readout: Name of the layer that answers, such as ``"head"``.
+            None, as for ``blocks`` and ``readout``: the class of the module is known.
+        blocks: Name of the list of blocks or of an ``nn.TransformerEncoder``, such as ``"h"``; or names of the
+            blocks; None: see ``embedding``.
+        readout: Name of the layer that answers, such as ``"head"``; None: see ``embedding``.
         causal: Whether a token sees itself and earlier tokens alone; else it sees all, and the last position is
             answered.
-        parts: Names of layers within a block, if their own do not tell them: ``"q"``, ``"k"``, ``"v"`` or ``"qkv"``,
+        parts: Names of layers within a block; None if their own tell them: ``"q"``, ``"k"``, ``"v"`` or ``"qkv"``,
             ``"out"``, and ``"dense"``, a list; and a ``"rotary"`` :class:`~icllab.models.networks.attention.Rotary`.
         task: Task whose prompts the module answers; None for token ids.
 

@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, require_key, require_known
 from icllab.core.views import html_fields, one_line
@@ -174,7 +175,7 @@ def difficulty(name: str) -> str:
     return _FAMILIES[name].difficulty
 
 
-def problem(name: str, *, key: Any = None, setting: int = 0) -> Problem:
+def problem(name: str, *, key: PRNGKeyArray | None = None, setting: int = 0) -> Problem:
     r"""A posterior whose answers are known.
 
     Args:

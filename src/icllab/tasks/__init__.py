@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 __all__ = [
     "FewShot",
     "FunctionRegression",
-    "InContextCopying",
     "ItemLabel",
     "LinearRegression",
     "MarkovChain",
     "RepeatedTokens",
     "Table",
     "Text",
+    "WeightPool",
     "parse",
 ]
 __getattr__, __dir__ = attach(__name__)

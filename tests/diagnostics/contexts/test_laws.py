@@ -181,7 +181,7 @@ def test_bad_contexts_are_refused():
     with pytest.raises(InputError, match="contexts: expected at least two examples"):
         law_tests(fast(False), short)
     with pytest.raises(InputError, match="contexts: expected contexts and queries of one shape"):
-        law_tests(fast(False), [*contexts[:4], jax.tree.map(lambda leaf: leaf[:4], contexts[4])])
+        law_tests(fast(False), [*contexts[:5], jax.tree.map(lambda leaf: leaf[:4], contexts[5])])
 
 
 class Sine(AbstractPredictor):

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import xarray as xr
+from jaxtyping import PRNGKeyArray
 from scipy.stats import t as student
 
 from icllab.core.calls import moved
@@ -52,7 +53,7 @@ def transitions(
     run_or_curve: Any,
     task: Any = None,
     *,
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     plateau: float | None = None,
     end: float | None = None,
     level: float = 0.5,
@@ -72,7 +73,7 @@ def transitions(
             is recorded, else its ``training_loss``, averaged over positions. Of checkpoints, a mapping step -> network
             or pairs of these, the loss on the same 1024 prompts of ``task``, averaged over positions.
         task: Task of the checkpoints, which owns the loss; None for curves.
-        key: Key of their prompts.
+        key: Key of their prompts; None for curves.
         plateau: p, in the unit of the curve, or None.
         end: e, or None.
         level: Level of u at the transition time, between the edges.

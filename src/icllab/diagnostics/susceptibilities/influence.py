@@ -23,6 +23,7 @@ from icllab.diagnostics.sampling.sampled_losses import VectorLoss
 from icllab.diagnostics.sampling.samplers import Draws
 from icllab.diagnostics.susceptibilities.quadrature import Nodes
 from icllab.diagnostics.susceptibilities.tilts import Functions, Stack
+from icllab.models.pretrained.ignored_fields import ignored_fields
 
 AXES = ("sample", "observable")
 NOISE = 2.0  # times the null, below which a covariance is not told from chance
@@ -142,7 +143,11 @@ def hessian_influence(posterior: LocalPosterior, observables: Functions) -> xr.D
     beta = nbeta / local.samples
     rows = {"influence": (AXES, values), "leave_one_out": (AXES, -beta * values), "curvature": ("direction", h[::-1])}
     settings = {"nbeta": nbeta, "localization": local.localization, "n": local.samples, "beta": beta}
-    return xr.Dataset(rows, coords={"observable": list(observables)}, attrs=settings | {"warnings": sentences})
+    return xr.Dataset(
+        rows,
+        coords={"observable": list(observables)},
+        attrs=settings | {"warnings": sentences} | ignored_fields(posterior.at),
+    )
 
 
 def _total(loss: VectorLoss) -> Any:
