@@ -94,15 +94,19 @@ def test_smoke_measures_the_golden_numbers(claim, out, record_property):
         assert name in dataset.attrs
 
 
+MEASURED_ANEW = {"context_map/simplest_model", "descent/depth_needs_rotation", "routing/blind_in_networks"}
+"""Claims whose golden numbers are of another processor than the run of all the others."""
+
+
 def test_all_golden_numbers_are_judged_strictly_where_they_were_recorded():
-    """They were recorded in one run; on its platform a claim whose numbers are judged loosely names another."""
+    """On a platform, all that name it are judged strictly; one run recorded all but the claims measured anew."""
     here = xr.Dataset(attrs=provenance.machine())
     golden = {claim: records.data(claim, "smoke") for claim in CLAIMS}
     assert [claim for claim, dataset in golden.items() if not regression.same_platform(dataset, dataset)] == []
     strict = [claim for claim, dataset in golden.items() if regression.same_platform(dataset, here)]
     if not strict:
         pytest.skip(f"golden numbers are of {next(iter(golden.values())).attrs['processor']} and of other versions")
-    assert strict == list(CLAIMS)
+    assert set(strict) in (MEASURED_ANEW, set(CLAIMS) - MEASURED_ANEW)
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
