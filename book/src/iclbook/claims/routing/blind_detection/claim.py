@@ -39,7 +39,7 @@ COMMON = {"series": _detection.SERIES, "rule": _detection.RULES, "level": _detec
 FEWER = {"seed": tuple(range(256, 320))}
 
 claim = Claim(
-    title="Loss, gradient and response as detectors",
+    title="Detection by loss or response",
     sentence=(
         "Neither the gradient's norm nor the response to single examples finds the beginning of a context's data more "
         "often or sooner than the mean training loss."
