@@ -71,6 +71,5 @@ def test_gd_plus_plus_of_scalars_without_contraction_is_descent():
     assert np.allclose(
         ScalarDescentPlusPlus(jnp.asarray(0.4), jnp.asarray(0.0), 2, 2)(prompt), plain(prompt), atol=1e-5
     )
-    assert not np.allclose(
-        ScalarDescentPlusPlus(jnp.asarray(0.4), jnp.asarray(0.3), 2, 2)(prompt), plain(prompt), atol=1e-3
-    )
+    contracted = ScalarDescentPlusPlus(jnp.asarray(0.4), jnp.asarray(0.3), 2, 2)(prompt)
+    assert np.max(np.abs(contracted - plain(prompt))) > 1e-4
