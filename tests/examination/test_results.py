@@ -13,7 +13,7 @@ from icllab.core.errors import InputError
 from icllab.examination.comparison import differences
 from icllab.examination.examining import Examination, corrected, examine, size_of
 from icllab.examination.measuring import Mean
-from icllab.examination.results import Answered, read_cell, require_same
+from icllab.examination.results import Answered, read_cell, require_same, stored_size
 from icllab.examination.section import Finding, Pace, holm, tail
 from icllab.examination.sections import SECTIONS
 from icllab.examination.sentences import first_sentences
@@ -73,6 +73,12 @@ def test_a_folder_of_another_network_is_refused_with_the_difference(examined, tm
     require_same(tmp_path, examined["ridge"].header)
     with pytest.raises(InputError, match=r"weights is .* there and .* here"):
         require_same(tmp_path, examined["mean"].header)
+
+
+def test_a_folder_goes_on_at_its_own_size(examined, tmp_path):
+    assert stored_size(tmp_path) is None
+    examined["ridge"].save(tmp_path)
+    assert stored_size(tmp_path) == "small"
 
 
 def test_numbers_depend_on_the_key_alone(examined):

@@ -45,7 +45,9 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
     subject = Subject.of(network, task, name=request["name"], trained_on=request["trained_on"], checkpoints=checkpoints)
     key, folder, names = jax.random.key(request["key"]), Path(request["folder"]), request["sections"]
     pace = examining.pace_of(subject)
-    size = examining.size_of(request["size"], request["minutes"], subject, request["all"], pace)
+    # A timing chooses the size of a new folder alone: cells that are there go on at their own.
+    chosen = request["size"] or results.stored_size(folder)
+    size = examining.size_of(chosen, request["minutes"], subject, request["all"], pace)
     header = examining.header_of(subject, size, key) | {
         "network": request["network"], "task": request["task"], "files": files(request)
     }  # fmt: skip

@@ -111,6 +111,13 @@ def read_cell(path: Path) -> Answered:
     return Answered(name, "answered", "", cost, seconds, dataset, SECTIONS[name].judge(dataset))
 
 
+def stored_size(at: Path) -> str | None:
+    """Name of the size of the cells in a folder; None if there are none."""
+    if not (at / HEADER).is_file():
+        return None
+    return str(read_object(at / HEADER, "remove the folder to examine anew").get("size"))
+
+
 def require_same(at: Path, header: Mapping[str, Any]) -> None:
     """Raise if a folder has cells of another network, task, size or key; versions may differ."""
     if not (at / HEADER).is_file():
