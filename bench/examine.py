@@ -1,13 +1,16 @@
 """Verdicts of examinations of networks whose answer is known, at the lowest rung. Resumable, one line for each.
 
-    .venv/bin/python bench/examine.py [--keys 20] [--only SUBJECT] [--out FILE] [--table]
+    .venv/bin/python bench/examine.py [--first 1] [--keys 20] [--only SUBJECT] [--out FILE] [--strangers FOLDER]
 
 Each line of the file is one examination: subject, key, and the verdict of each section. ``--table`` counts the lines:
 for each section the verdicts that are right, false and undecided over the subjects, with Wilson's intervals of 95 %.
-The expected verdicts were written before the first examination; a section without an expectation is not counted.
+The expected verdicts were written before the first examination; a section without an expectation is not counted. Two
+networks are trained once, into a folder beside the file. ``--strangers`` adds the compiled programs of that folder, as
+``bench/strangers.py`` reads it.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import time
@@ -16,23 +19,32 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import icllab as icl
 from icllab import algorithms, constructions, models, tasks
 from icllab.algorithms.descent import GradientDescentPlusPlus
 from icllab.algorithms.estimators import NearestNeighbours
 from icllab.core.protocols import AbstractPredictor
+from icllab.core.user_files import named
 from icllab.examination.examining import examine
 from icllab.examination.measuring import Mean
 from icllab.examination.section import UNDECIDED
 from icllab.models.networks.transformer import BlockOptions
+from icllab.theory import preconditioners
 
-DIM, LENGTH, NOISE, POOL = 8, 16, 0.25, 64
+DIM, LENGTH, NOISE = 8, 16, 0.25
 FRESH = tasks.LinearRegression.convention("raventos", dim=DIM, length=LENGTH)
-WEIGHTS = tasks.WeightPool.init(FRESH.weights, POOL, DIM, key=jax.random.key(64))
-POOLED = eqx.tree_at(lambda task: task.weights, FRESH, WEIGHTS)
 STEP = {"dim": DIM, "normalised": True, "half": True}
 REPEATED = tasks.RepeatedTokens(vocabulary=32, period=12)
+ITEMS = tasks.parse("item_label classes=64 labels=8 pairs=8 dim=31 position_dim=17 burstiness=2 p_novel=1")
+RUNS = Path("examinations-runs")
+
+
+def pooled(count):
+    """The task with a pool of so many task vectors."""
+    weights = tasks.WeightPool.init(FRESH.weights, count, DIM, key=jax.random.key(count))
+    return eqx.tree_at(lambda task: task.weights, FRESH, weights)
 
 
 class Together(AbstractPredictor):
@@ -97,6 +109,28 @@ class Mesa(AbstractPredictor):
         return jax.vmap(answer)(jnp.arange(len(k)))
 
 
+class NearestItem(AbstractPredictor):
+    """The label of the item that is nearest to the query."""
+
+    classes: int = eqx.field(static=True)
+    positions = "last"
+
+    def __call__(self, prompt):
+        """Logits [1, class]."""
+        near = jnp.argmin(jnp.sum((prompt.items[:-1] - prompt.items[-1]) ** 2, -1))
+        return 10 * jax.nn.one_hot(prompt.labels[near], self.classes)[None]
+
+
+class SameToken(AbstractPredictor):
+    """The present token once more, at every position."""
+
+    vocabulary: int = eqx.field(static=True)
+
+    def __call__(self, prompt):
+        """Logits [position, token]."""
+        return 10 * jax.nn.one_hot(prompt.tokens[: prompt.positions], self.vocabulary)
+
+
 def untrained(key):
     """A transformer at its initial weights."""
     block = BlockOptions(heads=4, mlp=(128,), norm="pre")
@@ -109,7 +143,16 @@ def descent(layers, rate=0.5):
     return algorithms.GradientDescent(rate, layers=layers, **STEP)
 
 
+def trained(task):
+    """A transformer after 4000 steps on a task, from its store if that is there."""
+    options = {"steps": 4000, "batch": 64, "key": jax.random.key(8), "store": RUNS / f"{type(task.weights).__name__}"}
+    return icl.fit(untrained(jax.random.key(6)), task, **options).predictor
+
+
 RIDGE = algorithms.bayes_optimal(FRESH)
+FEW, POOLED = pooled(4), pooled(64)
+HALVES = pooled(8)  # dMMSE and ridge are far enough apart for a half of each to be neither
+OPTIMAL = float(preconditioners.optimal(np.eye(DIM), length=LENGTH, noise_variance=NOISE)[0][0, 0])
 # Name -> network of a key, task, and the expected verdicts by section.
 SUBJECTS = {
     "descent_1": (lambda key: constructions.gradient_descent(descent(1)), FRESH, {
@@ -140,11 +183,52 @@ SUBJECTS = {
     "cheat": (lambda key: Together(RIDGE, Targets(), 0.5), FRESH, {"contract": "not causal"}),
     "other_units": (lambda key: Scaled(RIDGE, 10.0), FRESH, {
         "contract": "other units", "in_context": "does not learn in context", "algorithm": "none of these"}),
-    "half_pool": (lambda key: Together(algorithms.bayes_optimal(POOLED), RIDGE, 0.5), POOLED, {
+    "half_pool": (lambda key: Together(algorithms.bayes_optimal(HALVES), RIDGE, 0.5), HALVES, {
         "contract": "sound", "in_context": "learns in context", "algorithm": "none of these"}),
+    "linear_attention": (lambda key: constructions.gradient_descent(descent(1, OPTIMAL)), FRESH, {
+        "contract": "sound", "in_context": "learns in context", "algorithm": "1 step of descent",
+        "theory": "agrees with optimum of one linear layer"}),
+    "trained_on_few": (lambda key: trained(FEW), FEW, {
+        "contract": "sound", "in_context": "learns in context", "memorising": "memorised",
+        "elsewhere": "fails on fresh tasks"}),
+    "trained_on_fresh": (lambda key: trained(FRESH), FRESH, {"contract": "sound", "in_context": "learns in context"}),
+    "nearest_item": (lambda key: NearestItem(8), ITEMS, {
+        "contract": "sound", "in_context": "learns in context", "algorithm": "nearest item"}),
+    "same_token": (lambda key: SameToken(32), REPEATED, {
+        "contract": "sound", "in_context": "does not learn in context", "algorithm": "same token"}),
     "induction": (lambda key: constructions.induction_head(32, tokens=24, read=10.0), REPEATED, {
         "contract": "sound", "in_context": "learns in context", "algorithm": "induction", "heads": "carried by heads"}),
 }  # fmt: skip
+
+
+# Program of a compiled folder -> the function of its module that loads it, its task, and the expected verdicts.
+COMPILED = {
+    "tracr_induction": ("tracr_induction", "induction", {
+        "contract": "sound", "in_context": "learns in context", "algorithm": "induction", "heads": "carried by heads"}),
+    "tracr_not_causal": ("tracr_induction", "induction_not_causal", {"contract": "not causal"}),
+    "firebrand_induction": ("firebrand_induction", "load", {
+        "contract": "sound", "in_context": "learns in context", "algorithm": "induction, newest",
+        "heads": "carried by heads"}),
+}  # fmt: skip
+
+
+def compiled(folder):
+    """The compiled programs of a folder, as subjects."""
+    import strangers
+
+    subjects = {}
+    RUNS.mkdir(exist_ok=True)
+    ids = (RUNS / "ids.npy").resolve()
+    for name, (place, function, wanted) in COMPILED.items():
+        make, text = strangers.ADAPTERS[place]
+        with contextlib.chdir(folder / place):
+            network = make(icl.network(f"network.py:{function}").module)
+            if place == "firebrand_induction":
+                words = named("network.py:vocabulary")[1]()
+                np.save(ids, [words[str(number)] for number in range(16)])
+                text += f" first={words['<bos>']} ids={ids}"
+            subjects[name] = (lambda key, network=network: network), tasks.parse(text), wanted
+    return subjects
 
 
 def examined(name, seed):
@@ -189,22 +273,26 @@ def table(lines):
 def main():
     """Examine what the file lacks, and print the table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--keys", type=int, default=20)
+    options.add_argument("--first", type=int, default=1, help="the first key")
+    options.add_argument("--keys", type=int, default=20, help="the number of keys")
+    options.add_argument("--strangers", type=Path, help="folder of compiled programs")
     options.add_argument("--only", default="", help="subjects whose name has this text")
     options.add_argument("--out", type=Path, default=Path("examinations.jsonl"))
     options.add_argument("--table", action="store_true", help="count what is there; examine nothing")
     options = options.parse_args()
     icl.cache_compilations()
+    if options.strangers:
+        SUBJECTS.update(compiled(options.strangers.resolve()))
     lines = [json.loads(text) for text in options.out.read_text().splitlines()] if options.out.is_file() else []
     there = {(line["subject"], line["key"]) for line in lines}
     for name in SUBJECTS:
-        for seed in range(options.keys):
+        for seed in range(options.first, options.first + options.keys):
             if options.only in name and (name, seed) not in there and not options.table:
                 lines.append(examined(name, seed))
                 with options.out.open("a") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
                 print(json.dumps(lines[-1]), flush=True)
-    table(lines)
+    table([line for line in lines if line["subject"] in SUBJECTS and line["key"] >= options.first])
 
 
 if __name__ == "__main__":

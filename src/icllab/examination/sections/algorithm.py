@@ -36,6 +36,8 @@ _LOGITS = 2**26
 AGREEMENT = 0.9
 """Fraction of prompts in which a rule of classes has to name what the network names."""
 NEWEST, OLDEST = "induction, newest", "induction, oldest"
+DECISIVE = 0.05
+"""Of accepted candidates the one is named that leaves at most this fraction of what each of the others leaves."""
 _ONE_FUNCTION = {"ridge, fitted": "ridge", "2 steps of GD++": "2 steps of descent"}  # a family, and a candidate within
 
 
@@ -83,8 +85,17 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
         return _agreements(subject, size, key)
     split = PromptSplit(size.prompts, size.fitting)
     dataset = identify(subject.network, candidates(subject), subject.task, key=key, prompts=split)
+    if not np.isfinite(dataset["fraction_unexplained"]).any():
+        dataset["of_mean"] = _of_mean(subject, size, key)
     kept = {name: value for name, value in dataset.attrs.items() if name in ("tolerance", "summary", "warnings")}
     return xr.Dataset(dict(dataset.data_vars), dict(dataset.coords), kept | {"kind": subject.kind})
+
+
+def _of_mean(subject: Subject, size: Size, key: PRNGKeyArray) -> float:
+    """Share of the answers' mean square that the mean label leaves at the last position; NaN if all answers are 0."""
+    prompts = sample_prompts(subject.task, key=key, prompts=size.prompts)
+    own, mean = (outputs(network, subject.task, prompts)[:, -1] for network in (subject.network, Mean()))
+    return float(((own - mean) ** 2).mean() / (own**2).mean()) if own.any() else float("nan")
 
 
 def _rules(prompts: Any) -> dict[str, np.ndarray]:
@@ -174,15 +185,21 @@ def _of_regression(dataset: xr.Dataset) -> Finding:
     fractions = dataset["fraction_unexplained"]
     names, values = [str(name) for name in dataset["candidate"].values], fractions.values
     among = [name for name, is_among in zip(names, dataset["among"].values, strict=True) if is_among]
+    tolerance = float(dataset.attrs["tolerance"])
     verdict = str(dataset["verdict"].item())
-    functions = {_ONE_FUNCTION.get(name, name) for name in among}
-    if verdict == "indistinguishable" and len(functions) == 1:
-        verdict = functions.pop()
+    if "of_mean" in dataset:
+        return _of_baselines(dataset, tolerance)
     order = np.argsort(values)
     best, second = names[order[0]], names[order[1]]
-    interval = dataset["fraction_unexplained_interval"].sel(candidate=best).values
-    error = float(interval[1] - interval[0]) / 3.92
-    tolerance = float(dataset.attrs["tolerance"])
+    intervals = dataset["fraction_unexplained_interval"].values
+    if verdict == "indistinguishable":
+        functions = {_ONE_FUNCTION.get(name, name) for name in among}
+        others = [i for i, name in enumerate(names) if name in among and i != order[0]]
+        if len(functions) == 1:
+            verdict = functions.pop()
+        elif intervals[order[0], 1] <= DECISIVE * intervals[others, 0].min():
+            verdict = best
+    error = float(np.diff(intervals[order[0]]).item()) / 3.92
     least = float(values[order[0]])
     nearest = f"{best} leaves {least:.2%} of the variance and {second} {float(values[order[1]]):.2%}"
     start = {
@@ -197,6 +214,19 @@ def _of_regression(dataset: xr.Dataset) -> Finding:
     smallest = f"{2.8 * error:.2%} of the variance"
     what = f"fraction of variance that {best} leaves unexplained"
     return Finding(verdict, sentence, least, error, what, null, smallest, change, p_value)
+
+
+def _of_baselines(dataset: xr.Dataset, tolerance: float) -> Finding:
+    """The verdict on answers that the baselines explain exactly: zero, the mean label, or another baseline."""
+    left = float(dataset["of_mean"])
+    verdict = "zero" if np.isnan(left) else "mean" if left <= tolerance else "a baseline"
+    sentence = "The answers are a constant, a multiple of the query and of the mean label, and combine no examples"
+    if verdict != "a baseline":
+        sentence += f": they are {'0' if verdict == 'zero' else 'the mean label'}"
+    what = "fraction of the answers' mean square that the mean label leaves"
+    null = "the baselines explain all of the answers' mean square"
+    change = "answers that combine examples and query"
+    return Finding(verdict, f"{sentence}.", left, 0.0, what, null, f"{tolerance:.0%} of the mean square", change, 0.0)
 
 
 def _of_classes(dataset: xr.Dataset) -> Finding:

@@ -22,6 +22,8 @@ from icllab.tasks import LinearRegression, WeightPool
 from icllab.tasks.regression_distributions import matrix
 from icllab.theory import linear_attention, preconditioners
 
+PROMPTS = 8
+"""Multiple of the size's prompts: a squared error has a standard deviation of about 1.5 times its mean."""
 WITHIN = 0.1
 """A loss within this fraction of a reference agrees with it."""
 
@@ -53,8 +55,9 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     """The network's loss at the last position, on the pool and on fresh tasks, beside the formulas."""
     at, task = point(subject), subject.task
     tasks = {"pool": task, "fresh": task.fresh()} if subject.pool else {"fresh": task}
+    count = PROMPTS * size.prompts
     means = {
-        name: Paired.of(losses(subject.network, one, sample_prompts(one, key=key, prompts=size.prompts))[:, -1])
+        name: Paired.of(losses(subject.network, one, sample_prompts(one, key=key, prompts=count))[:, -1])
         for name, one in tasks.items()
     }
     place = {name: at[name] for name in ("tau", "alpha", "kappa", "rho")}
@@ -125,6 +128,6 @@ SECTION = Section(
     judge=judge,
     lacks=lacks,
     code="theory.linear_attention.ridge_error(alpha=length / dim, rho=noise_variance / dim)",
-    batches=2.0,
+    batches=2.0 * PROMPTS,
     programs=5,
 )
