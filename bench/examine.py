@@ -41,10 +41,10 @@ ITEMS = tasks.parse("item_label classes=64 labels=8 pairs=8 dim=31 position_dim=
 RUNS = Path("examinations-runs")
 
 
-def pooled(count):
+def pooled(count, task=FRESH):
     """The task with a pool of so many task vectors."""
-    weights = tasks.WeightPool.init(FRESH.weights, count, DIM, key=jax.random.key(count))
-    return eqx.tree_at(lambda task: task.weights, FRESH, weights)
+    weights = tasks.WeightPool.init(task.weights, count, DIM, key=jax.random.key(count))
+    return eqx.tree_at(lambda task: task.weights, task, weights)
 
 
 class Together(AbstractPredictor):
@@ -151,7 +151,9 @@ def trained(task):
 
 RIDGE = algorithms.bayes_optimal(FRESH)
 FEW, POOLED = pooled(4), pooled(64)
-HALVES = pooled(8)  # dMMSE and ridge are far enough apart for a half of each to be neither
+SHORT = tasks.LinearRegression.convention("raventos", dim=DIM, length=DIM)  # dMMSE and ridge are far apart
+HALVES = pooled(8, SHORT)
+ENDS = algorithms.bayes_optimal(HALVES), algorithms.bayes_optimal(SHORT)
 OPTIMAL = float(preconditioners.optimal(np.eye(DIM), length=LENGTH, noise_variance=NOISE)[0][0, 0])
 # Name -> network of a key, task, and the expected verdicts by section.
 SUBJECTS = {
@@ -183,7 +185,7 @@ SUBJECTS = {
     "cheat": (lambda key: Together(RIDGE, Targets(), 0.5), FRESH, {"contract": "not causal"}),
     "other_units": (lambda key: Scaled(RIDGE, 10.0), FRESH, {
         "contract": "other units", "in_context": "does not learn in context", "algorithm": "none of these"}),
-    "half_pool": (lambda key: Together(algorithms.bayes_optimal(HALVES), RIDGE, 0.5), HALVES, {
+    "half_pool": (lambda key: Together(*ENDS, 0.5), HALVES, {
         "contract": "sound", "in_context": "learns in context", "algorithm": "none of these"}),
     "linear_attention": (lambda key: constructions.gradient_descent(descent(1, OPTIMAL)), FRESH, {
         "contract": "sound", "in_context": "learns in context", "algorithm": "1 step of descent",
@@ -201,14 +203,14 @@ SUBJECTS = {
 }  # fmt: skip
 
 
-# Program of a compiled folder -> the function of its module that loads it, its task, and the expected verdicts.
+# Program of a compiled folder -> its folder, the function that loads it, what its task goes without, and the verdicts.
 COMPILED = {
-    "tracr_induction": ("tracr_induction", "induction", {
+    "tracr_induction": ("tracr_induction", "induction", "", {
         "contract": "sound", "in_context": "learns in context", "algorithm": "induction", "heads": "carried by heads"}),
-    "tracr_not_causal": ("tracr_induction", "induction_not_causal", {"contract": "not causal"}),
-    "firebrand_induction": ("firebrand_induction", "load", {
-        "contract": "sound", "in_context": "learns in context", "algorithm": "induction, newest",
-        "heads": "carried by heads"}),
+    "tracr_not_causal": ("tracr_induction", "induction_not_causal", "", {"contract": "not causal"}),
+    "firebrand_induction": ("firebrand_induction", "load", "", {
+        "contract": "sound", "in_context": "learns in context", "algorithm": "induction", "heads": "carried by heads"}),
+    "firebrand_two_places": ("firebrand_induction", "load", "distinct", {"algorithm": "induction, newest"}),
 }  # fmt: skip
 
 
@@ -219,8 +221,10 @@ def compiled(folder):
     subjects = {}
     RUNS.mkdir(exist_ok=True)
     ids = (RUNS / "ids.npy").resolve()
-    for name, (place, function, wanted) in COMPILED.items():
+    for name, (place, function, without, wanted) in COMPILED.items():
         make, text = strangers.ADAPTERS[place]
+        if without:
+            text = text.replace(f"{without}=true", "")
         with contextlib.chdir(folder / place):
             network = make(icl.network(f"network.py:{function}").module)
             if place == "firebrand_induction":

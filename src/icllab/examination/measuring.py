@@ -69,6 +69,25 @@ def losses(network: Predictor, task: Any, prompts: Any) -> Float[np.ndarray, "pr
     return answers_to(EveryPosition(), network, task, prompts)
 
 
+def latest(kind: str, samples: Float[np.ndarray, "prompt position"]) -> Float[np.ndarray, " prompt"]:
+    """Losses [prompt] at the last position; of sequences the mean over their last eighth, NaN if they have none."""
+    if kind != "tokens":
+        return samples[:, -1]
+    return mean_of_finite(samples[:, -eighth(samples.shape[1]) :])
+
+
+def eighth(positions: int) -> int:
+    """An eighth of the positions, at least one."""
+    return max(1, positions // 8)
+
+
+def mean_of_finite(samples: Float[np.ndarray, "prompt position"]) -> Float[np.ndarray, " prompt"]:
+    """Mean over positions without NaN; NaN where there is none."""
+    there = ~np.isnan(samples)
+    with np.errstate(invalid="ignore"):
+        return np.where(there, samples, 0.0).sum(1) / there.sum(1)
+
+
 def outputs(network: Predictor, task: Any, prompts: Any) -> np.ndarray:
     """Answers [prompt, position] or [prompt, position, class]."""
     flat = answers_to(Answers(), network, task, prompts)

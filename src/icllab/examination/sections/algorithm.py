@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEPS = (1, 2, 3, 4)
-TIE = 0.05
-"""Logits that differ by less than this fraction of the largest above their mean are equal."""
+TIE = 0.1
+"""Logits that differ by less are equal: one probability is at most a tenth above the other."""
 _LOGITS = 2**26
 AGREEMENT = 0.9
 """Fraction of prompts in which a rule of classes has to name what the network names."""
@@ -131,8 +131,9 @@ def _agreements(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     most = max(16, _LOGITS // (prompt.positions * subject.task.class_count))
     prompts = jax.tree.map(lambda leaf: leaf[:most], prompts)
     logits = outputs(subject.network, subject.task, prompts)
-    named, spread = logits.argmax(-1), logits.max(-1) - logits.mean(-1)
+    named = logits.argmax(-1)
     rules = {name: classes[:, -named.shape[1] :] for name, classes in _rules(prompts).items()}
+    rules = {name: np.where(classes < logits.shape[-1], classes, -1) for name, classes in rules.items()}
     levels = {
         name: np.take_along_axis(logits, np.maximum(classes, 0)[..., None], -1)[..., 0]
         for name, classes in rules.items()
@@ -144,7 +145,7 @@ def _agreements(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
             apart = (rules[one] >= 0) & ((rules[one] != rules[other]) | (i == j))
             hits = named == rules[one]
             if i != j:  # two classes of nearly equal logits are named alike
-                hits &= levels[one] - levels[other] > TIE * spread
+                hits &= levels[one] - levels[other] > TIE
             rates[i, j], errors[i, j] = _rate(hits, apart)
     axes = ("candidate", "other_candidate")
     first = rules[names[0]]

@@ -1,8 +1,9 @@
 r"""Contract: is the network causal and deterministic, are its answers finite, and do its scales fit the task?
 
 The scale is the slope of the best multiple :math:`b f` of the answers f: for regression :math:`b = E\,yf / E f^2` at
-the last position, for logits the inverse temperature of least cross-entropy. A posterior mean has b = 1, and a network
-in other units does not.
+the last position, for logits the inverse temperature of least cross-entropy there; of sequences their last eighth
+counts. A posterior mean has b = 1, and a network in other units does not. Logits that always name the right class have
+no best multiple.
 """
 
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.causality import examine as examine_causality
-from icllab.examination.measuring import outputs, targets
+from icllab.examination.measuring import eighth, outputs, targets
 from icllab.examination.section import Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 
@@ -29,7 +30,8 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     answers, right = outputs(subject.network, subject.task, first), targets(subject.task, first)
     right = right[:, -answers.shape[1] :]
     finite = np.asarray(np.isfinite(answers.reshape(*answers.shape[:2], -1)).all((0, 2)))
-    scored = finite & (np.arange(len(finite)) == len(finite) - 1 if subject.kind == "regression" else finite)
+    late = eighth(len(finite)) if subject.kind == "tokens" else 1
+    scored = finite & (np.arange(len(finite)) >= len(finite) - late)
     slope, error = _slope(answers[:, scored], right[:, scored]) if scored.any() else (np.nan, np.nan)
     return xr.Dataset(
         {
@@ -59,6 +61,8 @@ def _slope(answers: np.ndarray, right: np.ndarray) -> tuple[float, float]:
         slope = products.mean() / squares.mean()
         influence = (products - slope * squares) / squares.mean()
         return float(slope), float(influence.std(ddof=1) / np.sqrt(len(influence)))
+    if (answers.argmax(-1) == right).all():  # the larger the multiple, the smaller the loss
+        return np.nan, np.nan
     slope, scores, curvature = 1.0, np.zeros(len(answers)), 1.0
     for _ in range(50):
         logits = slope * answers

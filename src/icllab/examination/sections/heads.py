@@ -18,7 +18,7 @@ from icllab.core.errors import IclError
 from icllab.core.protocols import position_losses
 from icllab.diagnostics import head_effects, head_scores
 from icllab.diagnostics.behaviour.answers import Question, answers_to, sample_prompts
-from icllab.examination.measuring import Paired
+from icllab.examination.measuring import Paired, eighth, latest
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models import FromTorch, ablated
@@ -98,9 +98,8 @@ class _Losses(Question):
 
 
 def _loss(subject: Subject, network: Any, prompts: Any) -> np.ndarray:
-    """Losses [prompt]: at the last position, and of sequences the mean over their second half."""
-    samples = answers_to(_Losses(), network, subject.task, prompts)
-    return np.nanmean(samples[:, samples.shape[1] // 2 :], axis=1) if subject.kind == "tokens" else samples[:, -1]
+    """Losses [prompt] where the network has seen the context."""
+    return latest(subject.kind, answers_to(_Losses(), network, subject.task, prompts))
 
 
 def _loss_without_context(subject: Subject, prompts: Any, plain: np.ndarray) -> np.ndarray:
@@ -125,7 +124,7 @@ def _replaced(subject: Subject, weights: Array, prompts: Any, others: Any) -> np
     def one(network: Any, weights: Array, prompt: Any, other: Any) -> Array:
         model = ablated(network, heads=weights, outputs=head_outputs(network, other))
         values = position_losses(subject.task, model(prompt), prompt)
-        return jnp.nanmean(values[values.shape[0] // 2 :]) if subject.kind == "tokens" else values[-1]
+        return jnp.nanmean(values[-eighth(values.shape[0]) :]) if subject.kind == "tokens" else values[-1]
 
     # A PyTorch module answers all prompts of a block in one call.
     block = 64 if isinstance(unedited(subject.network), FromTorch) else 8

@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.diagnostics.behaviour.answers import sample_prompts
-from icllab.examination.measuring import Paired, baselines, losses, shuffled
+from icllab.examination.measuring import Paired, baselines, eighth, latest, losses, mean_of_finite, shuffled
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models.torch_derivatives import with_autograd
@@ -34,15 +34,15 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     prompts = sample_prompts(subject.task, key=of_prompts, prompts=size.prompts)
     rows = {subject.name: losses(subject.network, subject.task, prompts)}
     rows |= {name: losses(predictor, subject.task, prompts) for name, predictor in baselines(subject).items()}
-    own, alone = _with_context(subject, rows[subject.name]), _without_context(subject, rows)
+    own, alone = latest(subject.kind, rows[subject.name]), _without_context(subject, rows)
     cost = losses(subject.network, subject.task, shuffled(prompts, key=of_shuffle)) - rows[subject.name]
     values = {"benefit": Paired.of(alone - own), "shuffle_cost": Paired.of(cost[:, -1])}
     twin = untrained(subject.network, key=of_weights)
     if twin is not None:
         rows_of_twin = rows | {subject.name: losses(twin, subject.task, prompts)}
-        benefit = _without_context(subject, rows_of_twin) - _with_context(subject, rows_of_twin[subject.name])
+        benefit = _without_context(subject, rows_of_twin) - latest(subject.kind, rows_of_twin[subject.name])
         values["benefit_of_untrained"] = Paired.of(benefit)
-    least = _with_context(subject, rows[list(rows)[-1]]) if subject.kind == "regression" else 0.0
+    least = latest(subject.kind, rows[list(rows)[-1]]) if subject.kind == "regression" else 0.0
     values["possible"] = Paired.of(alone - least)
     table = _table(rows)
     numbers = {name: value.mean for name, value in values.items()}
@@ -52,20 +52,12 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     return table.assign(numbers).assign_attrs(attributes)
 
 
-def _with_context(subject: Subject, samples: np.ndarray) -> np.ndarray:
-    """Losses [prompt] at the last position; of sequences the mean over the last eighth of the positions."""
-    return np.nanmean(samples[:, -_eighth(samples) :], axis=1) if subject.kind == "tokens" else samples[:, -1]
-
-
 def _without_context(subject: Subject, rows: dict[str, np.ndarray]) -> np.ndarray:
     """Losses [prompt] without a context: of zero or of equal logits; of sequences over their first eighth."""
     if subject.kind == "tokens":
-        return np.nanmean(rows[subject.name][:, : _eighth(rows[subject.name])], axis=1)
+        own = rows[subject.name]
+        return mean_of_finite(own[:, : eighth(own.shape[1])])
     return rows["zero" if subject.kind == "regression" else "uniform"][:, -1]
-
-
-def _eighth(samples: np.ndarray) -> int:
-    return max(1, samples.shape[1] // 8)
 
 
 def _table(rows: dict[str, np.ndarray]) -> xr.Dataset:
