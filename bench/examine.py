@@ -117,7 +117,7 @@ class NearestItem(AbstractPredictor):
 
     def __call__(self, prompt):
         """Logits [1, class]."""
-        near = jnp.argmin(jnp.sum((prompt.items[:-1] - prompt.items[-1]) ** 2, -1))
+        near = jnp.argmin(jnp.sum((prompt.items[:-1] - prompt.items[-1:]) ** 2, -1))
         return 10 * jax.nn.one_hot(prompt.labels[near], self.classes)[None]
 
 

@@ -5,12 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 from icllab import algorithms, constructions, tasks
+from icllab.algorithms.descent import GradientDescentPlusPlus
 from icllab.algorithms.estimators import NearestNeighbours
 from icllab.core.protocols import AbstractPredictor
 from icllab.examination.examining import answer
-from icllab.examination.measuring import Mean, Zero, shuffled
+from icllab.examination.measuring import Mean, Zero, latest, shuffled
 from icllab.examination.section import SIZES, Pace, Size
 from icllab.examination.sections import SECTIONS, heads
 from icllab.examination.subject import Subject
@@ -32,7 +34,8 @@ class Together(AbstractPredictor):
     share: float = eqx.field(static=True)
 
     def __call__(self, prompt):
-        return self.share * self.first(prompt) + (1 - self.share) * self.second(prompt)
+        first = self.share * self.first(prompt)
+        return first if isinstance(self.second, Zero) else first + (1 - self.share) * self.second(prompt)
 
 
 class Target(AbstractPredictor):
@@ -74,6 +77,118 @@ def test_the_contract_names_the_positions_that_see_their_target():
     assert found.verdict == "not causal"
     assert found.fault
     assert "positions 5, 6" in found.sentence
+
+
+class Follower(AbstractPredictor):
+    """What followed an earlier place of the present token: the newest, the oldest, or all with equal logits.
+
+    The last token never follows, and its logit lies far below all others.
+    """
+
+    vocabulary: int = eqx.field(static=True)
+    which: str = eqx.field(static=True)
+    wrong: float = eqx.field(static=True, default=0.0)  # a logit of the present token before it repeats
+
+    def __call__(self, prompt):
+        count = prompt.positions
+        present, following = prompt.tokens[:count], prompt.tokens[1 : count + 1]
+        places = jnp.arange(count)
+        same = (present[:, None] == present[None]) & (places[:, None] > places[None])
+        order = {"newest": places, "oldest": -places, "all": 0 * places}[self.which][None]
+        best = jnp.max(jnp.where(same, order, -count), axis=1, keepdims=True)
+        found = (same & (order == best)).astype(float) @ jax.nn.one_hot(following, self.vocabulary, dtype=float)
+        alone = (~same.any(1, keepdims=True)).astype(float) * jax.nn.one_hot(present, self.vocabulary, dtype=float)
+        return (10.0 * jnp.minimum(found, 1.0) + self.wrong * alone).at[:, -1].set(-1e12)
+
+
+@pytest.mark.parametrize("which", ["newest", "oldest", "all"])
+def test_the_place_that_an_induction_head_follows_is_named_where_places_differ(which):
+    task = tasks.parse("repeated_tokens vocabulary=5 period=8 first=5")
+    wanted = "induction" if which == "all" else f"induction, {which}"
+    assert finding("algorithm", Follower(6, which), task).verdict == wanted
+    once = tasks.parse("repeated_tokens vocabulary=12 period=8 distinct=true first=12")
+    assert finding("algorithm", Follower(13, which), once).verdict == "induction"  # one earlier place only
+
+
+def test_sequences_are_judged_where_the_context_was_seen():
+    """A network that is confident and wrong before anything repeats is right in its units, and heads may carry it."""
+    task = tasks.parse("repeated_tokens vocabulary=12 period=8 distinct=true first=12")
+    confident = Follower(13, "newest", wrong=80.0)
+    assert finding("contract", confident, task).verdict == "sound"
+    assert finding("in_context", confident, task).verdict == "learns in context"
+    loud = Together(Follower(6, "newest"), Zero(), 5.0)
+    places = tasks.parse("repeated_tokens vocabulary=5 period=8 first=5")
+    assert finding("contract", loud, places).verdict == "other units"
+
+
+def test_losses_of_sequences_are_means_of_their_last_eighth_without_positions_that_have_none():
+    samples = np.arange(32.0).reshape(2, 16)
+    assert latest("tokens", samples).tolist() == [14.5, 30.5]
+    assert latest("regression", samples).tolist() == [15.0, 31.0]
+    samples[0, -1], samples[1, -2:] = np.nan, np.nan
+    assert np.array_equal(latest("tokens", samples), [14.0, np.nan], equal_nan=True)
+
+
+class NearestItem(AbstractPredictor):
+    """The label of the item nearest to the query, or always the last label."""
+
+    nearest: bool = eqx.field(static=True)
+    positions = "last"
+
+    def __call__(self, prompt):
+        near = jnp.argmin(jnp.sum((prompt.items[:-1] - prompt.items[-1:]) ** 2, -1)) if self.nearest else -2
+        return 10 * jax.nn.one_hot(prompt.labels[near], 4)[None]
+
+
+@pytest.mark.parametrize(("nearest", "verdict"), [(True, "nearest item"), (False, "last label")])
+def test_the_algorithm_of_items_and_labels(nearest, verdict):
+    task = tasks.parse("item_label classes=32 labels=4 pairs=4 dim=15 position_dim=9 burstiness=1 p_novel=1")
+    assert finding("algorithm", NearestItem(nearest), task).verdict == verdict
+
+
+class Steps(AbstractPredictor):
+    """Steps of descent, or of GD++."""
+
+    steps: int = eqx.field(static=True)
+    contraction: float = eqx.field(static=True)
+
+    def __call__(self, prompt):
+        options = {"layers": self.steps, "dim": 2, "normalised": True, "half": True}
+        return GradientDescentPlusPlus.scalar(0.5, self.contraction, **options)(prompt)
+
+
+@pytest.mark.parametrize(
+    ("network", "verdict"),
+    [
+        (Steps(3, 0.0), "3 steps of descent"),
+        (Mean(), "mean"),
+        (Together(Mean(), Zero(), 0.5), "a baseline"),
+    ],
+)
+def test_the_algorithm_is_named_if_no_other_accepted_one_is_near(network, verdict):
+    assert finding("algorithm", network).verdict == verdict
+
+
+def judged(fractions, accepted):
+    """The finding of candidates that leave these fractions, with intervals of a tenth of each."""
+    values = np.array(fractions)
+    variables = {
+        "verdict": "indistinguishable",
+        "fraction_unexplained": ("candidate", values),
+        "fraction_unexplained_interval": (("candidate", "bound"), np.stack([0.9 * values, 1.1 * values], 1)),
+        "among": ("candidate", np.array(accepted)),
+        "baseline_explained": 0.1,
+    }
+    names = ["3 steps of descent", "4 steps of descent", "nearest"]
+    attributes = {"kind": "regression", "tolerance": 0.01}
+    return SECTIONS["algorithm"].judge(xr.Dataset(variables, {"candidate": names}, attributes))
+
+
+def test_two_accepted_algorithms_are_told_apart_at_a_twentieth():
+    assert judged([1e-4, 3e-3, 0.5], [True, True, False]).verdict == "3 steps of descent"
+    assert judged([3e-3, 1e-4, 0.5], [True, True, False]).verdict == "4 steps of descent"
+    assert judged([1e-3, 3e-3, 0.5], [True, True, False]).verdict == "indistinguishable"
+    assert judged([1.8e-4, 3e-3, 0.5], [True, True, False]).verdict == "indistinguishable"  # within the intervals
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,15 @@ def _slope(answers: np.ndarray, right: np.ndarray) -> tuple[float, float]:
         chosen = np.take_along_axis(answers, np.maximum(right, 0)[..., None], -1)[..., 0]
         scores = np.nanmean(np.where(right >= 0, chosen - mean, np.nan), axis=1)
         curvature = float(np.mean((weights * answers**2).sum(-1) - mean**2))
-        if not curvature > 0:
-            return np.nan, np.nan
+        if not curvature > 0:  # probabilities of 0 and 1, or equal logits
+            slope /= 2
+            continue
         step = float(np.clip(np.nanmean(scores) / curvature, -slope / 2, slope))
         slope += step
         if abs(step) < 1e-6 * slope:
             break
+    if not curvature > 0:
+        return np.nan, np.nan
     return slope, float(np.nanstd(scores, ddof=1) / np.sqrt(len(scores)) / curvature)
 
 
