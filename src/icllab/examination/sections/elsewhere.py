@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCALE = 2.0
+PROMPTS = 4
+"""Multiple of the size's prompts, of which each world has so many: every world is judged, and all jointly."""
 NEAR = 0.5
 """A network follows ridge elsewhere if its excess is below this fraction of what ridge gains over zero."""
 
@@ -52,7 +54,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     """Losses of the network, of ridge and of zero at the last position, in every world."""
     rows: dict[str, dict[str, np.ndarray]] = {}
     for i, (name, task) in enumerate(worlds(subject.task, jax.random.fold_in(key, 99)).items()):
-        prompts = sample_prompts(task, key=jax.random.fold_in(key, i), prompts=size.prompts)
+        prompts = sample_prompts(task, key=jax.random.fold_in(key, i), prompts=PROMPTS * size.prompts)
         rivals = {"network": subject.network, "ridge": algorithms.bayes_optimal(task), "zero": Zero()}
         rows[name] = {rival: losses(predictor, task, prompts)[:, -1] for rival, predictor in rivals.items()}
     samples = {name: np.stack([row[name] for row in rows.values()]) for name in ("network", "ridge", "zero")}
@@ -119,6 +121,6 @@ SECTION = Section(
     lacks=lacks,
     code="diagnostics.per_length({'network': network, 'ridge': algorithms.bayes_optimal(other)}, other, key=key)",
     figure=figure,
-    batches=10.0,
+    batches=10.0 * PROMPTS,
     programs=10,
 )

@@ -22,8 +22,9 @@ from icllab.tasks import LinearRegression, WeightPool
 from icllab.tasks.regression_distributions import matrix
 from icllab.theory import linear_attention, preconditioners
 
-PROMPTS = 8
+PROMPTS = 32
 """Multiple of the size's prompts: a squared error has a standard deviation of about 1.5 times its mean."""
+MOST = 2**16  # prompts
 WITHIN = 0.1
 """A loss within this fraction of a reference agrees with it."""
 
@@ -55,7 +56,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     """The network's loss at the last position, on the pool and on fresh tasks, beside the formulas."""
     at, task = point(subject), subject.task
     tasks = {"pool": task, "fresh": task.fresh()} if subject.pool else {"fresh": task}
-    count = PROMPTS * size.prompts
+    count = min(PROMPTS * size.prompts, MOST)
     means = {
         name: Paired.of(losses(subject.network, one, sample_prompts(one, key=key, prompts=count))[:, -1])
         for name, one in tasks.items()
