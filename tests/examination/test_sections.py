@@ -11,10 +11,11 @@ from icllab import algorithms, constructions, tasks
 from icllab.algorithms.descent import GradientDescentPlusPlus
 from icllab.algorithms.estimators import NearestNeighbours
 from icllab.core.protocols import AbstractPredictor
-from icllab.examination.examining import answer
+from icllab.examination.examining import Examination, answer
 from icllab.examination.measuring import Mean, Zero, latest, shuffled
 from icllab.examination.section import SIZES, Pace, Size
 from icllab.examination.sections import SECTIONS, heads
+from icllab.examination.sentences import first_sentences
 from icllab.examination.subject import Subject
 
 TASK = tasks.LinearRegression.convention("raventos", dim=2, length=6)
@@ -262,6 +263,12 @@ def test_memorising_is_not_asked_without_a_pool():
 def test_elsewhere_ridge_follows_ridge_and_dmmse_fails_on_fresh_tasks():
     assert finding("elsewhere", RIDGE).verdict == "holds up everywhere"
     assert finding("elsewhere", DMMSE, POOLED).verdict == "fails on fresh tasks"
+
+
+def test_the_last_sentence_names_the_world_that_is_farthest_from_ridge_where_nothing_is_a_fault():
+    answered = answer(Subject.of(RIDGE, TASK), SECTIONS["elsewhere"], SMALL, jax.random.key(0), PACE)
+    sentence = first_sentences(Examination({}, (answered,)))[-1]
+    assert sentence.startswith("Worst: no fault was found. Farthest from ridge with ")
 
 
 def test_theory_agrees_with_ridge_whatever_the_scale_of_the_inputs():

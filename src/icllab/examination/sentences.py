@@ -40,4 +40,6 @@ def worst(examination: "Results") -> str:
             "memorised",
         ):
             return f"Worst: {finding.verdict}. {finding.sentence}"
+    if finding := by_name.get("elsewhere"):
+        return f"Worst: no fault was found. {finding.sentence}"
     return "Worst: nothing was found."
