@@ -86,8 +86,8 @@ def judge(dataset: xr.Dataset) -> Finding:
     at = dataset.isel(world=worst)
     error = float(at["excess_error"] / at["possible"])
     sentence = (
-        f"Farthest from ridge with {names[worst]}: loss {float(at['network']):.3g} ± {float(at['network_error']):.1g}, ridge "
-        f"{float(at['ridge']):.3g}, zero {float(at['zero']):.3g}"
+        f"Farthest from ridge with {names[worst]}: loss {float(at['network']):.3g} ± {float(at['network_error']):.1g}, "
+        f"ridge {float(at['ridge']):.3g}, zero {float(at['zero']):.3g}"
         + (f"; it is half-way to zero or further with {', '.join(failed)}." if failed else ".")
     )
     what = f"excess over ridge, as a fraction of ridge's gain over zero, with {names[worst]}"
