@@ -37,7 +37,7 @@ DIM, LENGTH, NOISE = 8, 16, 0.25
 FRESH = tasks.LinearRegression.convention("raventos", dim=DIM, length=LENGTH)
 STEP = {"dim": DIM, "normalised": True, "half": True}
 REPEATED = tasks.RepeatedTokens(vocabulary=32, period=12)
-ITEMS = tasks.parse("item_label classes=64 labels=8 pairs=8 dim=31 position_dim=17 burstiness=2 p_novel=1")
+ITEMS = tasks.parse("item_label classes=64 labels=8 pairs=8 dim=31 position_dim=17 burstiness=2 p_novel=0.5")
 RUNS = Path("examinations-runs")
 
 
@@ -121,6 +121,19 @@ class NearestItem(AbstractPredictor):
         return 10 * jax.nn.one_hot(prompt.labels[near], self.classes)[None]
 
 
+class ByHeart(AbstractPredictor):
+    """The label of the nearest class mean, whatever the context shows."""
+
+    means: jax.Array
+    classes: int = eqx.field(static=True)
+    positions = "last"
+
+    def __call__(self, prompt):
+        """Logits [1, class]."""
+        near = jnp.argmax(self.means @ prompt.items[-1])
+        return 10 * jax.nn.one_hot(near % self.classes, self.classes)[None]
+
+
 class SameToken(AbstractPredictor):
     """The present token once more, at every position."""
 
@@ -195,7 +208,10 @@ SUBJECTS = {
         "elsewhere": "fails on fresh tasks"}),
     "trained_on_fresh": (lambda key: trained(FRESH), FRESH, {"contract": "sound", "in_context": "learns in context"}),
     "nearest_item": (lambda key: NearestItem(8), ITEMS, {
-        "contract": "sound", "in_context": "learns in context", "algorithm": "nearest item"}),
+        "contract": "sound", "in_context": "learns in context", "algorithm": "nearest item",
+        "memorising": "general"}),
+    "by_heart": (lambda key: ByHeart(ITEMS.means, 8), ITEMS, {
+        "contract": "sound", "algorithm": "none of these", "memorising": "memorised"}),
     "same_token": (lambda key: SameToken(32), REPEATED, {
         "contract": "sound", "in_context": "does not learn in context", "algorithm": "same token"}),
     "induction": (lambda key: constructions.induction_head(32, tokens=24, read=10.0), REPEATED, {

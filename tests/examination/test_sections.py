@@ -147,6 +147,57 @@ def test_the_algorithm_of_items_and_labels(nearest, verdict):
     assert finding("algorithm", NearestItem(nearest), task).verdict == verdict
 
 
+class ByHeart(AbstractPredictor):
+    """The label of the class whose mean is nearest to the query, whatever the context shows, or as it shows."""
+
+    means: jax.Array
+    share: float = eqx.field(static=True, default=1.0)
+    positions = "last"
+
+    def __call__(self, prompt):
+        known = jax.nn.one_hot(jnp.argmax(self.means @ prompt.items[-1]) % 4, 4)
+        shown = NearestItem(True)(prompt)[0] / 10
+        return 10 * (self.share * known + (1 - self.share) * shown)[None]
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict", "exchanged"), [(1.0, "memorised", 0.0), (0.0, "general", 1.0), (0.3, "general", 1.0)]
+)
+def test_known_classes_are_memorised_or_read_from_the_context(share, verdict, exchanged):
+    task = tasks.parse("item_label classes=16 labels=4 pairs=4 dim=31 position_dim=9 burstiness=1 p_novel=0.5")
+    subject = Subject.of(ByHeart(task.means, share), task)
+    answered = answer(subject, SECTIONS["memorising"], SMALL, jax.random.key(0), PACE)
+    assert answered.finding.verdict == verdict
+    accuracies = answered.dataset["accuracy"]
+    assert abs(float(accuracies.sel(world="exchanged")) - exchanged) < 0.1
+    novel = tasks.parse("item_label classes=none labels=4 pairs=4 dim=31 position_dim=9 burstiness=1 p_novel=1")
+    assert SECTIONS["memorising"].lacks(Subject.of(NearestItem(True), novel)).startswith("all classes")
+
+
+def accuracies(in_context, by_heart, error=0.01):
+    variables = {
+        "accuracy": ("world", [in_context, by_heart, 0.5]),
+        "accuracy_error": ("world", [error, error, error]),
+    }
+    coords = {"world": ["in context", "by heart", "exchanged"]}
+    return xr.Dataset(variables, coords, {"kind": "item labels", "chance": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "verdict"),
+    [
+        ((0.9, 0.3), "general"),
+        ((0.3, 0.9), "memorised"),
+        ((0.9, 0.9), "memorised and general"),
+        ((0.2, 0.2), "neither"),
+        ((0.9, 0.59), "undecided"),
+        ((0.9, 0.3, 0.3), "undecided"),
+    ],
+)
+def test_accuracies_are_judged_half_way_from_chance(numbers, verdict):
+    assert SECTIONS["memorising"].judge(accuracies(*numbers)).verdict == verdict
+
+
 class Steps(AbstractPredictor):
     """Steps of descent, or of GD++."""
 

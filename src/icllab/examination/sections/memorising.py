@@ -17,6 +17,7 @@ from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.identification.mixtures import mixture_weight
 from icllab.examination.measuring import Paired, Zero, bayes, losses
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
+from icllab.examination.sections import known_classes
 from icllab.examination.subject import Subject
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
-    """p with its distances, and losses at the last position, on the pool and on fresh tasks."""
+    """p with its distances, and losses at the last position, on the pool and on fresh tasks; or of known classes."""
+    if subject.kind == "item labels":
+        return known_classes.measure(subject, size, key)
     ends = bayes(subject)
     worlds = {"pool": subject.task, "fresh": subject.task.fresh()}
     parts = []
@@ -54,6 +57,8 @@ def judge(dataset: xr.Dataset) -> Finding:
     :math:`\delta_G < \delta_M` and :math:`\delta_G < \delta/2`. It generalises if its loss on fresh tasks is nearer to
     ridge's than to that of the answer zero.
     """
+    if dataset.attrs["kind"] == "item labels":
+        return known_classes.judge(dataset)
     pool, fresh = dataset.sel(tasks="pool"), dataset.sel(tasks="fresh")
     distances = {name: float(pool[f"distance_{name}"]) for name in ("to_first", "to_second", "between")}
     errors = {name: float(pool[f"distance_{name}_error"]) for name in distances}
@@ -97,9 +102,11 @@ def judge(dataset: xr.Dataset) -> Finding:
 
 
 def figure(dataset: xr.Dataset) -> "Figure":
-    """Distances to both predictors, on the pool and on fresh tasks."""
+    """Distances to both predictors on the pool; or accuracies on novel and on known classes."""
     from icllab.examination.drawing import bars
 
+    if dataset.attrs["kind"] == "item labels":
+        return bars(dataset, "accuracy", "world", line=float(dataset.attrs["chance"]))
     names = {"to_first": "to dMMSE", "to_second": "to ridge", "between": "dMMSE to ridge"}
     parts = {
         suffix: ("distance", [float(dataset.sel(tasks="pool")[f"distance_{name}{suffix}"]) for name in names])
@@ -110,9 +117,12 @@ def figure(dataset: xr.Dataset) -> "Figure":
 
 
 def lacks(subject: Subject) -> str:
-    """The pool of training, without which nothing was memorised that could be named."""
+    """The pool or the classes of training, without which nothing was memorised that could be named."""
+    if subject.kind == "item labels":
+        known = getattr(subject.task, "means", None) is not None and hasattr(subject.task, "swapped_labels")
+        return "" if known else "all classes of the task are novel: there is nothing to know by heart"
     if subject.kind != "regression":
-        return "the question needs regression with a pool of tasks"
+        return "the question needs a pool of tasks of regression, or known classes of items"
     return "" if subject.pool else "give the tasks it was trained on (pool=FILE), if they were finitely many"
 
 

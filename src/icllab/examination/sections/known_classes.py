@@ -1,0 +1,73 @@
+"""Memorised or general, of items and labels: right in context on novel classes, and by heart without the context.
+
+In context the classes are novel, so that the context alone knows their labels. By heart they are known, and the context
+has no item of the query's class. A third accuracy is that on known classes whose labels the context exchanges.
+"""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import PRNGKeyArray
+
+from icllab.core.spelling import with_error
+from icllab.diagnostics import accuracy
+from icllab.examination.section import UNDECIDED, Finding, Size, tail
+from icllab.examination.subject import Subject
+
+
+def worlds(task: Any) -> dict[str, Any]:
+    """Variants of the task that tell the context from the weights."""
+    return {
+        "in context": task.in_context(),
+        "by heart": task.in_weights(purged=True),
+        "exchanged": task.swapped_labels(),
+    }
+
+
+def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
+    """The accuracy of the network in each world, and that of chance."""
+    variants = worlds(subject.task)
+    parts = [
+        accuracy(subject.network, task, key=key, prompts=size.prompts).isel(position=-1) for task in variants.values()
+    ]
+    variables = {name: ("world", [float(part[name]) for part in parts]) for name in ("accuracy", "accuracy_error")}
+    attributes = {"kind": subject.kind, "warnings": [], "chance": 1 / subject.task.class_count}
+    return xr.Dataset(variables, {"world": list(variants)}, attributes)
+
+
+def judge(dataset: xr.Dataset) -> Finding:
+    """Memorised, general, both or neither: each accuracy is nearer to 1 than to chance, or it is not."""
+    values, errors = (dataset[name].to_series() for name in ("accuracy", "accuracy_error"))
+    chance = float(dataset.attrs["chance"])
+    half = (1 + chance) / 2
+
+    def sides(world: str) -> tuple[float, float]:
+        """p-values that the accuracy is not above half-way, and that it is."""
+        gap, error = float(values[world] - half), float(errors[world])
+        return tail(gap, error), tail(-gap, error)
+
+    (not_context, is_context), (not_heart, is_heart) = sides("in context"), sides("by heart")
+    options = {
+        "memorised": max(not_heart, is_context),
+        "general": max(not_context, is_heart),
+        "memorised and general": max(not_heart, not_context),
+        "neither": max(is_heart, is_context),
+    }
+    verdict = min(options, key=options.__getitem__)
+    p_value = options[verdict]
+    in_context, by_heart, exchanged = (
+        with_error(values[w], errors[w]) for w in ("in context", "by heart", "exchanged")
+    )
+    sentence = (
+        f"On novel classes {in_context} of the answers are right, on known classes without them in the context "
+        f"{by_heart} (chance {chance:.3g}); where the context exchanges labels of known classes, {exchanged} follow it."
+    )
+    what = "accuracy on known classes that the context does not show"
+    number, error = float(values["by heart"]), float(errors["by heart"])
+    change = f"an accuracy on the other side of {half:.2g}, half-way from chance to 1"
+    smallest = f"a difference of {2.8 * float(np.max(errors)):.2g} in an accuracy"
+    null = f"chance, {chance:.3g}"
+    return Finding(
+        verdict if p_value <= 0.05 else UNDECIDED, sentence, number, error, what, null, smallest, change, p_value
+    )
