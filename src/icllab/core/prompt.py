@@ -250,7 +250,7 @@ class TokenPrompt(Prompt):
 
     @classmethod
     def from_ids(cls, ids: Any, mask: Any = None) -> "TokenPrompt":
-        """A prompt with a position for each of ``ids``; the last has no target, so its loss is NaN and counts nowhere.
+        """A prompt with a position for each id; nothing follows the last, so its loss is NaN and counts nowhere.
 
         Args:
             ids: Sequence of ids; or several sequences, of any lengths, which are stacked and padded on the right.

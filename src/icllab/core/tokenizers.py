@@ -112,11 +112,13 @@ def token_ids(tokenizer: Any, text: str, first: str | int | None = "file") -> li
 
 
 def _require_encoded(tokenizer: Any, text: str, encoding: Any) -> None:
-    """Raise unless every character but white space has a token other than that of unknown ones."""
+    """Raise unless every character but white space has a token, and not the one for unknown characters."""
     known, unknown = np.zeros(len(text), bool), getattr(tokenizer.model, "unk_token", None)
     for token, (begin, end) in zip(encoding.tokens, encoding.offsets, strict=True):
         known[begin:end] |= token != unknown or text[begin:end] == unknown
     missing = [i for i in np.flatnonzero(~known).tolist() if not text[i].isspace()]
     if missing or not encoding.ids:
         place = missing[0] if missing else 0
-        raise expected("text", "text of which the tokenizer has tokens", text[place], f"character {place} of the text")
+        raise expected(
+            "text", "characters that the tokenizer has tokens for", text[place], f"character {place} of the text"
+        )

@@ -179,7 +179,8 @@ def head_weights(
             raise expected(name, "weights from 0 (kept) to 1 (replaced)", weights)
         pairs = np.argwhere(np.asarray(weights)) if stated else []
     else:
-        heads = [heads] if isinstance(heads, str) else heads
+        single = isinstance(heads, str) or (isinstance(heads, Sequence | np.ndarray) and all(map(_is_integer, heads)))
+        heads = [heads] if single else heads
         pairs = [_named_head(name, pair) if isinstance(pair, str) else pair for pair in heads]
         pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else () for pair in pairs]
         if not pairs or any(len(pair) != 2 or not all(map(_is_integer, pair)) for pair in pairs):
