@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from icllab.core.errors import expected, require_instance, require_known
 from icllab.core.protocols import AbstractModel, Edit, Trace
-from icllab.models.interventions.edits import AbstractEdited, unedited
+from icllab.models.interventions.edits import AbstractEdited, of_language_models, unedited
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.dense import wide
 from icllab.models.networks.transformer import Transformer
@@ -98,6 +98,7 @@ class PathPatched(AbstractEdited):
         return HeadsReplaced(self.model, self.receivers, received, None).edit_of(prompt)
 
 
+@of_language_models
 def path_patched(
     model: AbstractModel,
     senders: Any,

@@ -418,8 +418,9 @@ class Transformer(AbstractModel):
         ids = np.asarray(ids)
         if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
             raise expected("ids", "a sequence of at least one token id", f"{ids.dtype} of shape {ids.shape}")
-        if ids.min() < 0 or ids.max() >= arrangement.vocabulary:  # by NumPy, as JAX compiles for each length
-            in_vocabulary("ids", ids, arrangement.vocabulary)
+        size = arrangement.outputs or 0
+        if ids.min() < 0 or ids.max() >= size:  # by NumPy, as JAX compiles for each length
+            in_vocabulary("ids", ids, size)
         if places is not None and len(ids) + more > places:
             of_more = f", {more} of them to be written" if more else ""
             raise expected("ids", f"at most {places} tokens, the model's positions", f"{len(ids) + more}{of_more}")

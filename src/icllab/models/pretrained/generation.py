@@ -30,7 +30,7 @@ ROUNDING = 1e-3  # largest difference between the logits of two lengths, over th
 
 
 class Sampling(NamedTuple):
-    """How the next token is chosen: temperature T, and a key for each prompt."""
+    """The choice of the next token: temperature T, and a key for each prompt."""
 
     temperature: Array
     keys: Key[Array, " prompt"]
@@ -188,7 +188,7 @@ def _recomputed(
 ) -> Iterator[Int[np.ndarray, "prompt token"]]:
     """As :func:`written`, with the whole text computed for each token."""
     places, longest, count = unedited(model).embedding.places, max(map(len, prompts)), 0
-    rows = [list(prompt) for prompt in prompts]
+    rows = [np.asarray(prompt).tolist() for prompt in prompts]
     lengths = jnp.asarray([len(row) for row in rows], jnp.int32)
     size = bucket(longest + 1, places)
     if isinstance(model, AbstractEdited):

@@ -100,7 +100,7 @@ class LanguageModel:
         temperature: float = 0.0,
         *,
         key: PRNGKeyArray | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
     ) -> Any:
         """Text that the model writes after a text, or after a sequence of ids; of a list, one for each member.
 
@@ -126,7 +126,7 @@ class LanguageModel:
             raise expected("key", "a random key for a temperature above 0", key, "jax.random.key(0) makes one")
         key = jax.random.key(0) if key is None else key
         require_key(key)
-        ends = [stop] if isinstance(stop, str) else list(stop)
+        ends = [stop] if isinstance(stop, str) else list(stop or ())
         if not all(isinstance(end, str) and end for end in ends):
             raise expected("stop", "a text, or several", stop)
         prompts, single = self._prompts(text, tokens)
