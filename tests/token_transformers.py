@@ -2,11 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from icllab.models.networks.attention import Rotary
 from icllab.models.networks.embedding import Tokens
 from icllab.models.networks.transformer import BlockOptions, Transformer
-from icllab.models.pretrained.generation import Sampling
+from icllab.models.pretrained.generation import Sampling, written
 from icllab.models.pretrained.language_model import LanguageModel
 
 VOCABULARY, WIDTH = 19, 16
@@ -59,3 +60,28 @@ def language_model(name):
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return LanguageModel(network(name), tokenizer)
+
+
+def require_written(model, module, prompts, *, tokens, at_least, near=1e-3):
+    """Greedy tokens of a batch, those of transformers one by one up to a step whose two best logits are ``near``."""
+    import torch
+
+    keys = jax.random.split(jax.random.key(0), len(prompts))
+    *_, rows = written(model, prompts, tokens, Sampling(jnp.zeros(()), keys), tokens)
+    agreed = []
+    for prompt, ours in zip(prompts, rows, strict=True):
+        with torch.inference_mode():
+            answer = module.generate(
+                torch.tensor([prompt]),
+                max_new_tokens=tokens,
+                do_sample=False,
+                output_logits=True,
+                return_dict_in_generate=True,
+                eos_token_id=-1,
+                pad_token_id=0,
+            )
+        best = np.sort([row[0].numpy() for row in answer.logits], axis=1)
+        end = np.append(np.flatnonzero(best[:, -1] - best[:, -2] < near), tokens)[0]
+        np.testing.assert_array_equal(ours[:end], answer.sequences[0, len(prompt) :].numpy()[:end])
+        agreed.append(end)
+    assert np.mean(agreed) >= at_least, agreed

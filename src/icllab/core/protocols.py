@@ -154,7 +154,7 @@ def _of_one_prompt(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _instead(prompt: Any) -> str:
-    """Name the call that takes a text or ids; for other values, the one that draws a prompt."""
+    """Name the call for a text or for ids; for other values, the call that draws a prompt."""
     if isinstance(prompt, str):
         return "TokenPrompt.from_text(text, tokenizer) makes one, and pretrained.open(path) takes texts"
     first = prompt[0] if isinstance(prompt, list | tuple) and prompt else prompt
