@@ -4,7 +4,8 @@
 
 ``make models`` brings the model. A folder of ``--peers`` holds what is no dependency (``pip install --target DIR
 torch==2.13.0 transformers 'transformer-lens<4'``); it comes last on the path, and what is not there is left out. All
-numbers are float32. The forward pass is of one prompt of 512 tokens with all its logits. Head scores are those of all
+numbers are float32. The forward pass is of one prompt of 512 tokens with all its logits. Writing is of the likeliest 64
+tokens after 32, on one thread. Head scores are those of all
 270 heads on ``--prompts`` (32) prompts of repeated random tokens, two blocks of 64: all five scores here, the
 previous-token and the diagonal induction score there, from the hooks of the patterns, without logits and without a
 cache. Rows of a table run in turn in one process; seconds are medians over the rounds, and a first call, which
@@ -24,6 +25,7 @@ import machine
 TOKENS, PERIOD = 512, 64
 OURS, HF, LENS = "icllab", "transformers", "TransformerLens"
 # Loading: seconds and MiB. Forward: seconds, and times the seconds of transformers. Heads: seconds.
+PROMPT, WRITTEN, WRITING = 32, 64, {"float32": 0.8, "bfloat16": 0.6}  # times the CPU seconds of transformers
 LOADING, MEMORY, FORWARD, RATIO, HEADS = 4.0, 1200, 5.0, 1.5, 60.0
 
 
@@ -197,6 +199,42 @@ def forward(rounds):
     return results
 
 
+def writing(rounds, dtype):
+    """The likeliest 64 tokens after 32, kept in ``dtype`` here and in float32 there; the number that differs."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from icllab.models.pretrained.generation import Sampling, written
+
+    model = opened()
+    ids = np.random.default_rng(0).integers(4, model.embedding.arrangement.vocabulary, PROMPT)
+    narrow = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.ndim > 1 else leaf, model)
+
+    def here():
+        sampling = Sampling(jnp.zeros(()), jax.random.key(0)[None])
+        return lambda: list(written(narrow, [ids], WRITTEN, sampling, WRITTEN))[-1][0]
+
+    def there():
+        import torch
+
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+        module, tokens = llama(model), torch.tensor(ids)[None]
+        ends = {"max_new_tokens": WRITTEN, "min_new_tokens": WRITTEN, "do_sample": False, "pad_token_id": 0}
+
+        def run():
+            with torch.inference_mode():
+                return module.generate(tokens, **ends)[0, PROMPT:].numpy()
+
+        return run
+
+    results = timed(available({OURS: here, HF: there}), rounds)
+    reference = results[OURS]["value"]
+    for row in results.values():
+        row["value"] = int((row["value"] != reference).sum())
+    return results
+
+
 def heads(rounds, prompts):
     """Scores of all heads; the largest difference of the diagonal induction score from ours."""
     import jax
@@ -281,6 +319,14 @@ def main(options):
             )
             print(f"{wall:.2f} times the wall seconds of transformers, {cpu:.2f} times its CPU seconds")
             missed += [f"forward: {wall:.2f} times transformers, not below {RATIO}"] * (wall >= RATIO)
+    for dtype, most in WRITING.items() if "writing" in parts else ():
+        results = machine.child(__file__, 1, "writing", options.rounds, dtype, **environment)
+        print(f"\n{WRITTEN} tokens after {PROMPT}, weights here in {dtype}, there in float32, one thread")
+        table(results)
+        if HF in results:
+            ratio = statistics.median(a / b for a, b in zip(results[OURS]["cpu"], results[HF]["cpu"], strict=True))
+            print(f"{ratio:.2f} times the CPU seconds of transformers")
+            missed += [f"writing, {dtype}: {ratio:.2f} times transformers, not below {most}"] * (ratio >= most)
     if "heads" in parts:
         results = child("heads", options.rounds, options.prompts)
         memory = results.pop("peak")
@@ -302,7 +348,7 @@ if __name__ == "__main__":
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--prompts", type=int, default=32)
-    arguments.add_argument("--only", default="loading,forward,heads")
+    arguments.add_argument("--only", default="loading,forward,writing,heads")
     arguments.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     arguments = arguments.parse_args()
     if arguments.child is None:
@@ -310,4 +356,4 @@ if __name__ == "__main__":
     sys.path += [folder for folder in os.environ.get("ICLLAB_PEERS", "").split(os.pathsep) if folder]
     threads, part, *values = arguments.child
     machine.pin(threads)
-    print(json.dumps({"loading": loading, "forward": forward, "heads": heads}[part](*values)))
+    print(json.dumps({"loading": loading, "forward": forward, "writing": writing, "heads": heads}[part](*values)))

@@ -7,6 +7,7 @@ import pytest
 
 from icllab.core.errors import InputError
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt, require_padding
+from icllab.tasks import RepeatedTokens
 
 
 def test_regression_prompt():
@@ -160,3 +161,44 @@ def test_a_mask_of_regression_is_exchanged_and_cut():
     np.testing.assert_array_equal(b.replaced_after(1, a).y, [1, 1, 1, 1])
     np.testing.assert_array_equal(a.replaced_after(0, b).mask, [True, True, False, False])
     np.testing.assert_array_equal(b.alone(2, size=2).mask, [True, False])
+
+
+def test_ids_have_a_position_each_and_the_last_has_no_target():
+    prompt = TokenPrompt.from_ids([3, 1, 4])
+    assert (prompt.positions, prompt.scored.tolist()) == (3, [True, True, False])
+    np.testing.assert_array_equal(prompt.tokens[:3], [3, 1, 4])
+    assert TokenPrompt.from_ids([7]).positions == 1
+    task = RepeatedTokens(vocabulary=5, period=2)
+    losses = task.loss(jnp.zeros((3, 5)), prompt)
+    np.testing.assert_allclose(losses, [np.log(5), np.log(5), np.nan], rtol=1e-6)
+    np.testing.assert_array_equal(jax.jit(TokenPrompt.from_ids)(jnp.array([3, 1, 4])).mask, prompt.mask)
+
+
+def test_ids_of_several_lengths_and_padding_on_either_side_are_stacked():
+    ragged = TokenPrompt.from_ids([[3, 1, 4], [2]])
+    padded = TokenPrompt.from_ids(np.array([[0, 3, 1, 4], [0, 0, 0, 2]]), [[0, 1, 1, 1], [0, 0, 0, 1]])
+    right = TokenPrompt.from_ids(np.array([[3, 1, 4, 9], [2, 9, 9, 9]]), [[1, 1, 1, 0], [1, 0, 0, 0]])
+    for prompts in (padded, right):
+        for ours, theirs in zip(jax.tree.leaves(ragged), jax.tree.leaves(prompts), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(ragged.scored, [[True, True, False], [False] * 3])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: TokenPrompt.from_ids("a b"),
+            "ids: expected a sequence of token ids, got 'a b'; TokenPrompt.from_text",
+        ),
+        (lambda: TokenPrompt.from_ids([]), "ids: expected a sequence of at least one token id"),
+        (lambda: TokenPrompt.from_ids([[1], []]), "ids: expected a sequence of at least one token id"),
+        (lambda: TokenPrompt.from_ids([0.5]), "ids: expected a sequence of at least one token id, got 'float64"),
+        (lambda: TokenPrompt.from_ids([4, 2**32 + 1]), "ids: expected ids from 0 to 2147483647, got 4294967297"),
+        (lambda: TokenPrompt.from_ids([[1, 2, 3]], [[1, 0, 1]]), "mask: expected True for real ids"),
+        (lambda: TokenPrompt.from_ids([[1, 2, 3]], [[1, 0]]), "mask: expected True for real ids"),
+    ],
+)
+def test_ids_that_are_none_are_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

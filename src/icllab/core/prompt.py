@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from icllab.core.domains import Domain
 from icllab.core.errors import expected, kind_of
+from icllab.core.tokenizers import token_ids
 from icllab.core.vocabularies import in_vocabulary
 
 
@@ -110,6 +111,28 @@ def _ragged(rows: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
     size = lengths.max()
     padded = [np.concatenate([row, np.zeros((size - len(row), *row.shape[1:]), row.dtype)]) for row in rows]
     return padded, np.arange(size) < lengths[:, None]
+
+
+def _id_rows(ids: Any) -> tuple[list[np.ndarray], bool]:
+    """Sequences of ids, and whether ``ids`` is one of them; raise unless each has at least one id."""
+    if isinstance(ids, str) or not hasattr(ids, "__iter__"):
+        hint = "TokenPrompt.from_text(text, tokenizer) encodes a text" if isinstance(ids, str) else ""
+        raise expected("ids", "a sequence of token ids", ids, hint)
+    rows = [np.asarray(row) for row in (np.asarray(ids) if isinstance(ids, jax.Array) else ids)]
+    single = all(row.ndim == 0 for row in rows)
+    rows = [np.asarray(rows)] if single else rows
+    for row in rows:
+        if row.ndim != 1 or not row.size or row.dtype.kind not in "iu":
+            raise expected("ids", "a sequence of at least one token id", f"{row.dtype} of shape {row.shape}")
+        if row.min() < 0 or row.max() > np.iinfo(np.int32).max:
+            raise expected("ids", f"ids from 0 to {np.iinfo(np.int32).max}", row[(row < 0) | (row >= 2**31)][0].item())
+    return rows, single
+
+
+def _has_gap(mask: np.ndarray) -> bool:
+    """True unless the real entries of a mask are a stretch of at least one."""
+    real = np.flatnonzero(mask)
+    return not len(real) or bool(real[-1] - real[0] >= len(real))
 
 
 class RegressionPrompt(Prompt):
@@ -224,6 +247,48 @@ class TokenPrompt(Prompt):
             raise expected("sequences", "sequences of at least 2 ids each", [row.shape for row in rows[:3]])
         tokens, mask = _ragged([row.astype(np.int32) for row in rows])
         return jax.vmap(cls)(jnp.asarray(np.stack(tokens)), jnp.asarray(mask))
+
+    @classmethod
+    def from_ids(cls, ids: Any, mask: Any = None) -> "TokenPrompt":
+        """A prompt with a position for each id; nothing follows the last, so its loss is NaN and counts nowhere.
+
+        Args:
+            ids: Sequence of ids; or several sequences, of any lengths, which are stacked and padded on the right.
+            mask: True for real ids and False for padding on either side, such as the ``attention_mask`` of a batch of
+                transformers; the prompts have the real ids alone. None: all are real.
+
+        Raises:
+            InputError: There is no sequence of at least one id, or a mask has another shape or a gap.
+        """
+        if isinstance(ids, Tracer) and mask is None:
+            tokens = jnp.pad(ids, (*((0, 0),) * (ids.ndim - 1), (0, 1)))
+            masks = jnp.broadcast_to(jnp.arange(tokens.shape[-1]) < ids.shape[-1], tokens.shape)
+            return cls(tokens, masks) if ids.ndim == 1 else jax.vmap(cls)(tokens, masks)
+        rows, single = _id_rows(ids)
+        if mask is not None:
+            masks = [np.asarray(part, bool) for part in ([mask] if single else mask)]
+            if [part.shape for part in masks] != [row.shape for row in rows] or any(map(_has_gap, masks)):
+                raise expected("mask", "True for real ids, for each of them, with padding at the ends", np.shape(mask))
+            rows = [row[part] for row, part in zip(rows, masks, strict=True)]
+        tokens, masks = _ragged([np.append(row, 0).astype(np.int32) for row in rows])
+        masks = masks & (np.arange(masks.shape[1]) < np.array([[len(row)] for row in rows]))
+        if single:
+            return cls(jnp.asarray(tokens[0]), jnp.asarray(masks[0]))
+        return jax.vmap(cls)(jnp.asarray(np.stack(tokens)), jnp.asarray(masks))
+
+    @classmethod
+    def from_text(cls, text: Any, tokenizer: Any, first: str | int | None = "file") -> "TokenPrompt":
+        """The prompt :meth:`from_ids` of a text, or of several, in the tokens of a tokenizer.
+
+        ``first`` is the token before each text: ``"file"`` for the tokenizer's own, if it has one, None for no token,
+        or a token or its id.
+
+        Raises:
+            InputError: A text is empty or has a character without a token, or ``first`` is unknown.
+        """
+        if isinstance(text, list | tuple):
+            return cls.from_ids([token_ids(tokenizer, part, first) for part in text])
+        return cls.from_ids(token_ids(tokenizer, text, first))
 
     @property
     def scored(self) -> Bool[Array, "*prompt position"] | None:

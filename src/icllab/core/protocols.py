@@ -7,6 +7,7 @@ other. A plain function ``predictor(prompt) -> prediction`` is a predictor too.
 import abc
 import functools
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
@@ -147,9 +148,19 @@ def _of_one_prompt(method: Callable[..., Any]) -> Callable[..., Any]:
             if error.obj is not prompt:
                 raise
             requirement = f"a prompt with {error.name!r}, which {type(self).__name__} reads"
-            raise expected("prompt", requirement, kind_of(prompt), "task.sample(key=key) draws one") from error
+            raise expected("prompt", requirement, kind_of(prompt), _instead(prompt)) from error
 
     return answered
+
+
+def _instead(prompt: Any) -> str:
+    """Name the call for a text or for ids; for other values, the call that draws a prompt."""
+    if isinstance(prompt, str):
+        return "TokenPrompt.from_text(text, tokenizer) makes one, and pretrained.open(path) takes texts"
+    first = prompt[0] if isinstance(prompt, list | tuple) and prompt else prompt
+    if isinstance(first, Integral) or getattr(getattr(first, "dtype", None), "kind", "") in ("i", "u"):
+        return "TokenPrompt.from_ids(ids) makes one, and model.logits(ids) takes ids"
+    return "task.sample(key=key) draws one"
 
 
 class Trace(eqx.Module):

@@ -179,7 +179,7 @@ def test_other_heads_compile_nothing_again():
         (lambda: ablated(MODEL, heads=[(0, 4)]), r"heads: .* got \(0, 4\)"),
         (lambda: ablated(MODEL, heads=[(-1, 0)]), r"heads: .* got \(-1, 0\)"),
         (lambda: ablated(MODEL, heads=[]), r"heads: expected pairs \(block, head\)"),
-        (lambda: ablated(MODEL, heads=(0, 1)), r"heads: expected pairs \(block, head\)"),
+        (lambda: ablated(MODEL, heads=(0, 1, 2)), r"heads: expected pairs \(block, head\)"),
         (lambda: ablated(MODEL, heads=[(0, True)]), r"heads: expected pairs \(block, head\)"),
         (lambda: ablated(MODEL, heads=np.zeros((4, 3))), r"heads: expected weights of shape \(3, 4\)"),
         (lambda: ablated(MODEL, heads=np.full((3, 4), 2.0)), r"heads: expected weights from 0 .kept. to 1 .replaced."),

@@ -423,7 +423,7 @@ def test_logits_of_ids():
     np.testing.assert_allclose(model.logits(ids), model(TokenPrompt(jnp.array([*ids, 0], jnp.int32))), rtol=1e-12)
     with pytest.raises(InputError, match="ids at 1: expected an id from 0 to 6, a vocabulary of 7, got 7"):
         model.logits([0, 7])
-    with pytest.raises(InputError, match="ids: expected a sequence of token ids, got 'float64 of shape"):
+    with pytest.raises(InputError, match="ids: expected a sequence of at least one token id, got 'float64 of shape"):
         model.logits([0.5])
     with pytest.raises(InputError, match="model: expected a model of token ids"):
         small().logits([0])

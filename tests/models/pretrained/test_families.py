@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5")
 pytest.importorskip("safetensors")
 
+from token_transformers import require_written  # noqa: E402
+
 from icllab.core.prompt import TokenPrompt  # noqa: E402
 from icllab.models import from_torch, pretrained  # noqa: E402
 
@@ -186,3 +188,10 @@ def test_logits_are_theirs_in_32_bits(name, tmp_path):
         patterns = model(torch.tensor(ids)[None], output_attentions=True).attentions
     for i, pattern in enumerate(patterns):
         np.testing.assert_allclose(trace.activations[f"block{i}.attention.pattern"], pattern[0].numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_greedy_tokens_are_those_of_transformers(name):
+    module = drawn(name)
+    prompts = [[3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8]]
+    require_written(from_torch(module), module, prompts, tokens=9, at_least=7)

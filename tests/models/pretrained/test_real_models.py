@@ -1,15 +1,19 @@
 """Real models, against numbers that others measured; `make models` brings them."""
 
+import importlib.util
+import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from token_transformers import require_written
 
 from icllab.core.prompt import TokenPrompt
 from icllab.models import pretrained
 from icllab.models.networks.parameters import parameter_count
+from icllab.models.pretrained.language_model import LanguageModel
 
 MODELS = Path(__file__).parents[3] / "models"
 pytestmark = pytest.mark.slow
@@ -85,3 +89,25 @@ def test_gemma_3_is_what_transformers_reads():
     hidden = [state[0].numpy() for state in theirs.hidden_states]
     result = pretrained.verify(model, ids, theirs.logits[0].numpy(), hidden=hidden, tolerance=2e-5)
     assert result.attrs["parts_at"] == "", result.difference.to_series().to_string()
+
+
+def test_smollm2_writes_what_transformers_writes():
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers", minversion="5")
+    lm = LanguageModel(opened("smollm2-135m"), pretrained.tokenizer(MODELS / "smollm2-135m"))
+    texts = ["The capital of France is", "def add(a, b):\n", "Once upon a time there was a small house"]
+    require_written(lm.model, in_transformers(lm.model), [lm.tokens(text) for text in texts], tokens=48, at_least=40)
+    assert lm.generate(texts[0], 4).startswith(" Paris")
+
+
+def in_transformers(model):
+    """The same weights in transformers."""
+    folder = str(MODELS.parent / "bench")
+    spec = importlib.util.spec_from_file_location("bench_of_language_models", f"{folder}/language_models.py")
+    bench = importlib.util.module_from_spec(spec)
+    sys.path.append(folder)  # where it finds the module of the machine
+    try:
+        spec.loader.exec_module(bench)
+    finally:
+        sys.path.remove(folder)
+    return bench.llama(model)

@@ -21,7 +21,7 @@ from icllab.core.errors import expected
 from icllab.core.prompt import ItemLabelPrompt
 from icllab.core.protocols import AbstractModel, Edit
 from icllab.models.induction.minimal_head import label_mass
-from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by
+from icllab.models.interventions.edits import Edited, EditedBy, edited, edited_by, of_language_models
 from icllab.models.interventions.heads import HeadsReplaced, Outputs, head_weights
 
 Tree = TypeVar("Tree")
@@ -70,6 +70,7 @@ def copy_clamped(model: AbstractModel, strength: float | None = None) -> EditedB
     return edited_by(model, _Copy(None if strength is None else float(strength)))
 
 
+@of_language_models
 def ablated(
     model: AbstractModel,
     layer: int | None = None,
@@ -81,7 +82,8 @@ def ablated(
     """Set the output of one ``layer`` of an item-label network, or of ``heads`` of a transformer, to zero.
 
     Args:
-        model: Item-label network or :class:`~icllab.models.networks.transformer.Transformer`.
+        model: Item-label network or :class:`~icllab.models.networks.transformer.Transformer`; or a language model of
+            ``pretrained.open``, of which the result is one.
         layer: Layer of the item-label network, 1 or 2; None: ``heads`` are given.
         heads: Pairs (block, head) of the transformer, counted from 0; or weights [block, head] from 0, kept, to 1,
             ablated, which may be traced: other heads then compile nothing again. None: ``layer`` is given.

@@ -3,7 +3,7 @@
 import abc
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.core.views import fields_html, fields_repr
 from icllab.models.interventions.recording import as_wide
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 SELECTIONS = ("scatter", "select_n", "dynamic_update_slice", "iota")  # operations of JAX that choose entries
 
 
@@ -101,6 +102,19 @@ class EditedBy(AbstractEdited):
         return self.edit(prompt)
 
 
+def of_language_models(function: Function) -> Function:
+    """Decorate an intervention so that it takes a language model of ``pretrained.open`` too, and returns one."""
+
+    @functools.wraps(function)
+    def wrapped(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if not hasattr(model, "tokenizer"):
+            return function(model, *args, **kwargs)
+        return type(model)(function(model.model, *args, **kwargs), model.tokenizer)
+
+    return wrapped  # pyright: ignore[reportReturnType]
+
+
+@of_language_models
 def edited(model: AbstractModel, edit: Edit) -> Edited:
     """``model`` under ``edit(name, value) -> value``, which returns other activations unchanged.
 
@@ -111,6 +125,7 @@ def edited(model: AbstractModel, edit: Edit) -> Edited:
     return Edited(model, edit)
 
 
+@of_language_models
 def edited_by(model: AbstractModel, edit: Callable[[Any], Edit]) -> EditedBy:
     """``model`` under ``edit(prompt)(name, value) -> value``, an intervention that depends on the prompt."""
     _require(model, edit, "a function of a prompt, which returns an edit")

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from icllab.core.errors import expected, require_instance, require_known
 from icllab.core.protocols import AbstractModel, Edit, Trace
-from icllab.models.interventions.edits import AbstractEdited, unedited
+from icllab.models.interventions.edits import AbstractEdited, of_language_models, unedited
 from icllab.models.interventions.recording import Recorder
 from icllab.models.networks.dense import wide
 from icllab.models.networks.transformer import Transformer
@@ -98,6 +98,7 @@ class PathPatched(AbstractEdited):
         return HeadsReplaced(self.model, self.receivers, received, None).edit_of(prompt)
 
 
+@of_language_models
 def path_patched(
     model: AbstractModel,
     senders: Any,
@@ -179,7 +180,8 @@ def head_weights(
             raise expected(name, "weights from 0 (kept) to 1 (replaced)", weights)
         pairs = np.argwhere(np.asarray(weights)) if stated else []
     else:
-        heads = [heads] if isinstance(heads, str) else heads
+        single = isinstance(heads, str) or (isinstance(heads, Sequence | np.ndarray) and all(map(_is_integer, heads)))
+        heads = [heads] if single else heads
         pairs = [_named_head(name, pair) if isinstance(pair, str) else pair for pair in heads]
         pairs = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else () for pair in pairs]
         if not pairs or any(len(pair) != 2 or not all(map(_is_integer, pair)) for pair in pairs):

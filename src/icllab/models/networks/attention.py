@@ -12,6 +12,7 @@ Translation: our :math:`W_K^{} W_Q^\top` is what theory papers merge into one ma
 are tokens there, rows here), and our :math:`W_V W_O` is their value or projection matrix P, transposed.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -20,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from icllab.core.domains import POSITIVE, Domain
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
@@ -66,6 +67,12 @@ class Rotary:
             require_integer("dim", self.dim, least=2)
         if self.pairs not in PAIRS:
             raise unknown("pairs", self.pairs, PAIRS)
+
+    def angles(self, place: np.ndarray, size: int) -> np.ndarray:
+        """The angles [place, pair] of heads of dimension ``size``."""
+        half = (size if self.dim is None else self.dim) // 2
+        rates = self.base ** (-np.arange(half) / half)
+        return np.asarray(place)[:, None] * (rates if self.factors == 1 else rates / np.asarray(self.factors))
 
     def require_head(self, size: int) -> None:
         """Raise unless the rotated coordinates are pairs within a head of dimension ``size``."""
@@ -236,24 +243,68 @@ class Attention(eqx.Module):
         visible = visible[:, : layout.keys]
         if self.window is not None:
             visible = visible & (places[:, None] - layout.key_places < self.window)
-        q, k, v = (part.reshape(-1, of, dim) for part, of in zip((q, k, v), counts, strict=True))
+        turned = None
+        if self.rotary is not None:
+            at = places, layout.place[: layout.keys]
+            turned = tuple(functools.partial(rotated, place=place, rotary=self.rotary) for place in at)
+        q, k, v = self._prepared((q, k, v), turned, record)
+        if self.group > 1:
+            k, v = (jnp.repeat(part, self.group, axis=1) for part in (k, v))
+        scores = record("scores", self._capped(self._scores(q, k)))
+        pattern = record("pattern", self._pattern(scores, visible, count))
+        return self._added(record("heads", jnp.einsum("hij,jhd->ihd", pattern, v)))
+
+    def step(
+        self,
+        x: Float[Array, "1 width"],
+        cache: tuple[Float[Array, "kv_head slot dim"], Float[Array, "kv_head slot dim"]],
+        slot: Int[Array, ""],
+        distance: Int[Array, " slot"],
+        turn: tuple[Array, Array] | None,
+        record: Record,
+    ) -> tuple[Float[Array, "1 width"], tuple[Array, Array]]:
+        """The result for one more token, from kept keys and values, and these with its own in ``slot``.
+
+        ``distance``: how many places each slot lies before the token; negative for an empty slot. ``turn``: cosines and
+        sines of its rotation. ``record`` sees all but scores and pattern. The weighting is a softmax of products.
+        """
+        (width, heads, dim), weights = self.query.shape, (self.query, self.key, self.value)
+        parts = tuple(product(x, w.reshape(width, -1)) for w in weights)
+        rotary = self.rotary
+        turned = None if rotary is None or turn is None else (functools.partial(_turned, turn=turn, rotary=rotary),) * 2
+        q, *new = self._prepared(parts, turned, record)
+        rows = (part.swapaxes(0, 1).astype(kept.dtype) for part, kept in zip(new, cache, strict=True))
+        keys, values = (
+            jax.lax.dynamic_update_slice_in_dim(kept, row, slot, 1) for kept, row in zip(cache, rows, strict=True)
+        )
+        scores = jnp.einsum("kgd,ktd->kgt", (q * self.scale).reshape(len(keys), -1, dim), keys)
+        visible = (distance >= 0) & (distance < (self.window or np.iinfo(np.int32).max))
+        pattern = masked_softmax(self._capped(scores), jnp.broadcast_to(visible, scores.shape))
+        out = jnp.einsum("kgt,ktd->kgd", pattern, values).reshape(1, heads, dim)
+        return self._added(record("heads", out)), (keys, values)
+
+    def _prepared(
+        self, parts: tuple[Array, ...], turned: tuple[Callable[[Array], Array], ...] | None, record: Record
+    ) -> tuple[Array, Array, Array]:
+        """Queries, keys and values with biases, norms and rotation."""
+        dim = self.query.shape[2]
+        q, k, v = (part.reshape(len(part), part.shape[1] // dim, dim) for part in parts)
         if self.biases is not None:
             q, k, v = (part + bias[None] for part, bias in zip((q, k, v), self.biases[:3], strict=True))
         if self.qk_norms is not None:
-            parts = zip(self.qk_norms, (q, k), strict=True)
-            q, k = (norm(part.reshape(-1, len(norm.scale))).reshape(part.shape) for norm, part in parts)
-        if self.rotary is not None:
+            normed = zip(self.qk_norms, (q, k), strict=True)
+            q, k = (norm(part.reshape(-1, len(norm.scale))).reshape(part.shape) for norm, part in normed)
+        if turned is not None:
             q, k = record("unrotated_queries", q), record("unrotated_keys", k)
-            q, k = rotated(q, places, self.rotary), rotated(k, layout.place[: layout.keys], self.rotary)
-        q, k, v = record("queries", q), record("keys", k), record("values", v)
-        if self.group > 1:
-            k, v = (jnp.repeat(part, self.group, axis=1) for part in (k, v))
-        scores = self._scores(q, k)
-        if self.score_cap is not None:
-            scores = self.score_cap * jnp.tanh(scores / self.score_cap)
-        scores = record("scores", scores)
-        pattern = record("pattern", self._pattern(scores, visible, count))
-        values = record("heads", jnp.einsum("hij,jhd->ihd", pattern, v))
+            q, k = turned[0](q), turned[1](k)
+        return record("queries", q), record("keys", k), record("values", v)
+
+    def _capped(self, scores: Array) -> Array:
+        return scores if self.score_cap is None else self.score_cap * jnp.tanh(scores / self.score_cap)
+
+    def _added(self, values: Array) -> Array:
+        """Sum of head outputs [token, head, dim] through the output's weights."""
+        heads, dim, width = self.output.shape
         y = product(values.reshape(-1, heads * dim), self.output.reshape(heads * dim, width))
         return y if self.biases is None or (bias := self.biases.output) is None else y + bias[None]
 
@@ -304,12 +355,15 @@ def rotated(x: Float[Array, "token head dim"], place: np.ndarray, rotary: Rotary
 
     Source: [Su24].
     """
-    size = x.shape[-1] if rotary.dim is None else rotary.dim
-    half = size // 2
-    rates = rotary.base ** (-np.arange(half) / half)
-    angles = np.asarray(place)[:, None, None] * (rates if rotary.factors == 1 else rates / np.asarray(rotary.factors))
-    shape = (*x.shape[:-1], half)
-    cos, sin = (jnp.broadcast_to(jnp.asarray(f(angles), x.dtype), shape) for f in (np.cos, np.sin))
+    angles = rotary.angles(place, x.shape[-1])[:, None]
+    return _turned(x, (jnp.asarray(np.cos(angles), x.dtype), jnp.asarray(np.sin(angles), x.dtype)), rotary)
+
+
+def _turned(x: Array, turn: tuple[Array, Array], rotary: Rotary) -> Array:
+    """The coordinates with their pairs turned by angles of these cosines and sines."""
+    half = turn[0].shape[-1]
+    size = 2 * half
+    cos, sin = (jnp.broadcast_to(part, (*x.shape[:-1], half)) for part in turn)
     if rotary.pairs == "halves":
         a, b = x[..., :half], x[..., half:size]
         turned = jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)

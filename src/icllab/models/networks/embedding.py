@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.domains import POSITIVE
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
@@ -393,8 +393,13 @@ class Embedding(eqx.Module):
         else:
             tokens = arrangement.tokens(prompt)
         if self.positions in ("learned", "one_hot") and self.length is not None and prompt.length > self.length:
-            hint = "build the model with a larger length"
-            raise expected("prompt", f"at most {self.length} examples before the query", prompt.length, hint)
+            requirement, hint = (
+                f"at most {self.length} examples before the query",
+                "build the model with a larger length",
+            )
+            if isinstance(arrangement, Tokens):
+                requirement, hint = f"at most {self.length + 1} tokens, the model's positions", "cut it to ids[-n:]"
+            raise expected("prompt", requirement, prompt.length + isinstance(arrangement, Tokens), hint)
         if self.positions == "one_hot" and self.length is not None:
             codes = np.eye(self.arrangement.token_count(self.length))[layout.place]
             tokens = jnp.concatenate([tokens, jnp.asarray(codes, tokens.dtype)], axis=1)
@@ -405,3 +410,19 @@ class Embedding(eqx.Module):
         if self.table is not None:
             tokens = tokens + wide(self.table[layout.place])
         return tokens, layout
+
+    @property
+    def places(self) -> int | None:
+        """Largest number of tokens of a prompt; None: any number."""
+        coded = self.positions in ("learned", "one_hot") and self.length is not None
+        return self.arrangement.token_count(self.length) if coded and self.length is not None else None
+
+    def row(self, token: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, "1 width"]:
+        """One embedded token id of ``Tokens``, at a place; without one-hot positions."""
+        arrangement, projection = self.arrangement, self.projection
+        assert isinstance(arrangement, Tokens)
+        assert projection is not None
+        x = wide(projection.weight[token][None])
+        x = x if projection.bias is None else x + projection.bias[None]
+        x = x if arrangement.scale == 1 else x * arrangement.scale
+        return x if self.table is None else x + wide(self.table[place][None])

@@ -11,6 +11,7 @@ for attention ``A``, and likewise for the dense layers that follow it. The last 
 read: the tokens at which no answer is read serve it as keys and values, not as queries.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,14 +20,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jax.core import Tracer
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from icllab.core.domains import NON_NEGATIVE
 from icllab.core.errors import expected, require_flag, require_instance, require_integer, require_key, unknown
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractModel, Edit, Trace
 from icllab.core.vocabularies import in_vocabulary
-from icllab.models.interventions.recording import Recorder
+from icllab.models.interventions.recording import Record, Recorder
 from icllab.models.networks.attention import Attention, Rotary, Similarity, Weighting
 from icllab.models.networks.dense import Dense, GatedPerceptron, Perceptron, product, require_widths
 from icllab.models.networks.embedding import AbstractArrangement, Embedding, Interleaved, Joined, Layout, Tokens
@@ -202,8 +204,19 @@ class Block(eqx.Module):
         self, x: Float[Array, "token width"], layout: Layout, record: Recorder, name: str, rows: slice | None
     ) -> Float[Array, "row width"]:
         """The stream after the block, for ``rows`` only if they are given."""
+        return self.through(x, lambda read, within: self.attention(read, layout, within, rows), record, name, rows)
+
+    def through(
+        self,
+        x: Float[Array, "token width"],
+        attend: Callable[[Array, Record], Array],
+        record: Recorder,
+        name: str,
+        rows: slice | None = None,
+    ) -> Float[Array, "row width"]:
+        """The stream after the block, with the attention that ``attend`` makes of what the block reads."""
         within = record.within(f"{name}.attention")
-        out = within("", self._added(0, self.attention(self.read(0, x), layout, within, rows)))
+        out = within("", self._added(0, attend(self.read(0, x), within)))
         stream = x if rows is None else x[rows]
         x = self.norms[0](stream + out) if self.norm == "post" else stream + out
         if self.mlp is None:
@@ -385,20 +398,40 @@ class Transformer(AbstractModel):
         return y[:, 0] if outputs is None else y
 
     def logits(self, ids: Any) -> Float[Array, "position vocabulary"]:
-        """Logits of the token after each of ``ids``, a sequence of integers; compiled once for each length.
+        """Logits of the token after each of ``ids``, a sequence of integers; compiled once up to each power of two.
 
         Raises:
-            InputError: The model answers no tokens, or an id is not of its vocabulary.
+            InputError: The model answers no tokens, there are more ids than positions, or an id is not of its
+                vocabulary.
         """
-        arrangement = self.embedding.arrangement
+        ids = self.require_ids(ids)
+        logits = _answers(self, jnp.asarray(np.pad(ids, (0, bucket(len(ids), self.embedding.places) - len(ids)))))
+        # Cut by NumPy, since JAX would compile a program for each length.
+        return logits[: len(ids)] if isinstance(logits, Tracer) else jax.device_put(np.asarray(logits)[: len(ids)])
+
+    def require_ids(self, ids: Any, more: int = 0) -> Int[np.ndarray, " position"]:
+        """``ids`` as an array; raise unless they are of the vocabulary, and the model has positions for ``more``."""
+        arrangement, places = self.embedding.arrangement, self.embedding.places
         require_instance("model", arrangement, Tokens, "a model of token ids, Transformer(Tokens(vocabulary), ...)")
+        if isinstance(ids, str):
+            raise expected("ids", "a sequence of token ids", ids, "pretrained.open(path) takes texts")
         ids = np.asarray(ids)
         if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
-            raise expected("ids", "a sequence of token ids", f"{ids.dtype} of shape {ids.shape}")
-        in_vocabulary("ids", ids, arrangement.outputs or 0)
-        return _answers(self, TokenPrompt(jnp.asarray([*ids, 0], jnp.int32)))
+            raise expected("ids", "a sequence of at least one token id", f"{ids.dtype} of shape {ids.shape}")
+        size = arrangement.outputs or 0
+        if ids.min() < 0 or ids.max() >= size:  # by NumPy, as JAX compiles for each length
+            in_vocabulary("ids", ids, size)
+        if places is not None and len(ids) + more > places:
+            of_more = f", {more} of them to be written" if more else ""
+            raise expected("ids", f"at most {places} tokens, the model's positions", f"{len(ids) + more}{of_more}")
+        return ids.astype(np.int32)
+
+
+def bucket(count: int, most: int | None = None) -> int:
+    """The next power of two, at least 16, or ``most`` if that is less: lengths for which programs are compiled."""
+    return min(max(16, 1 << (count - 1).bit_length()), most or sys.maxsize)
 
 
 @eqx.filter_jit
-def _answers(model: Transformer, prompt: TokenPrompt) -> Array:
-    return model(prompt)
+def _answers(model: Transformer, ids: Array) -> Array:
+    return model(TokenPrompt(jnp.append(ids, 0)))

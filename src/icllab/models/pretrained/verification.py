@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array
@@ -42,7 +41,7 @@ def verify(model: Transformer, ids: Any, logits: Any, *, hidden: Any = None, tol
     Domain(above=0, text="a positive number").require("tolerance", tolerance)
     ids = np.asarray(ids)
     model.logits(ids)  # which refuses what are no ids
-    trace = model.trace(TokenPrompt(jnp.asarray([*ids, 0], jnp.int32)))
+    trace = model.trace(TokenPrompt.from_ids(ids))
     names = ["embedding", *(f"block{i}" for i in range(len(model.blocks) - 1)), "readout"]
     pairs: list[tuple[str, Array, Any]] = []
     if hidden is not None:
