@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from icllab.diagnostics.behaviour.length_gradients import gradient_shares
     from icllab.diagnostics.behaviour.lengths import accuracy, context_accuracy, per_length
     from icllab.diagnostics.behaviour.scores import icl_scores
+    from icllab.diagnostics.circuits.patching import logit_difference, patch
     from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
     from icllab.diagnostics.contexts.laws import context_law
     from icllab.diagnostics.contexts.lens import logit_lens
@@ -77,6 +78,7 @@ __all__ = [
     "identify",
     "influence",
     "learning_coefficient",
+    "patch",
     "patterning",
     "per_length",
     "probe_layers",
