@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from icllab.diagnostics.behaviour.length_gradients import gradient_shares
     from icllab.diagnostics.behaviour.lengths import accuracy, context_accuracy, per_length
     from icllab.diagnostics.behaviour.scores import icl_scores
+    from icllab.diagnostics.circuits.lens_by_token import token_lens
+    from icllab.diagnostics.circuits.logit_attribution import logit_terms
     from icllab.diagnostics.circuits.patching import logit_difference, patch
     from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
     from icllab.diagnostics.contexts.laws import context_law

@@ -47,9 +47,9 @@ def heat_map(dataset: xr.Dataset, variable: str, *, labels: str | None = None, t
     with style.context():
         figure = Drawing(width=(width + 0.5) * len(parts) + 0.9, height=height + 0.9)
         grid: list[Any] = list(figure.subplots(1, len(parts), sharey=True, squeeze=False).flat)
-        image = None
+        images: list[Any] = []
         for axes, part in zip(grid, parts, strict=True):
-            image = axes.imshow(part, cmap="RdBu_r", vmin=-high, vmax=high, origin="lower", aspect="auto")
+            images.append(axes.imshow(part, cmap="RdBu_r", vmin=-high, vmax=high, origin="lower", aspect="auto"))
             axes.grid(False)
             axes.set_xlabel(x)
             _name_ticks(axes.xaxis, _names(part, x, labels or "token"), rotated=True)
@@ -60,7 +60,7 @@ def heat_map(dataset: xr.Dataset, variable: str, *, labels: str | None = None, t
                 _write(axes, part, dataset[text].sel({dim: part[dim] for dim in values.dims[:-2]}), high)
         grid[0].set_ylabel(y)
         figure.colorbar(
-            image, ax=grid, label=values.attrs.get("long_name", variable.replace("_", " ")), aspect=30, pad=0.02
+            images[0], ax=grid, label=values.attrs.get("long_name", variable.replace("_", " ")), aspect=30, pad=0.02
         )
     return figure
 

@@ -144,7 +144,8 @@ def patch(
         _require_sites(sites, runs[0])
         _require_difference(number, len(pairs), [run.metric for run in runs])
         ends.append([run.metric for run in runs])
-        of_pair = [measure(model, *(runs if name == "noising" else runs[::-1]), sites, ids) for name in directions]
+        ordered = {"noising": (runs[0], runs[1]), "denoising": (runs[1], runs[0])}  # the run, and its source
+        of_pair = [measure(model, ordered[name][0], ordered[name][1], sites, ids) for name in directions]
         rows.append({name: np.stack([part[name] for part in of_pair]) for name in of_pair[0]})
     dataset = _dataset(rows, np.array(ends), [len(pair[0]) for pair in pairs], directions)
     if len(pairs) == 1:

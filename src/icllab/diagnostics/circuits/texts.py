@@ -27,7 +27,9 @@ def prompt_ids(lm: Any, prompt: Any, name: str = "prompt") -> Int[np.ndarray, " 
     model, tokenizer = transformer_of(lm), getattr(lm, "tokenizer", None)
     if isinstance(prompt, str):
         if tokenizer is None:
-            raise expected(name, "token ids, since the model came without a tokenizer", prompt, "pretrained.open has both")
+            raise expected(
+                name, "token ids, since the model came without a tokenizer", prompt, "pretrained.open has both"
+            )
         prompt = lm.tokens(prompt) if callable(getattr(lm, "tokens", None)) else tokenizer.encode(prompt).ids
     ids = np.asarray(prompt)
     if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
