@@ -42,6 +42,11 @@ def test_texts_stand_in_their_cells():
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["0", "1"]
 
 
+def test_without_negative_values_the_colours_begin_at_zero():
+    (image,) = heat_map(DATASET.isel(direction=1), "value").axes[0].images
+    assert image.get_clim() == (0, 7)
+
+
 def test_what_is_not_a_table_is_refused():
     with pytest.raises(InputError, match="unknown variable 'share'"):
         heat_map(DATASET, "share")

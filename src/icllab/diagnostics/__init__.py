@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from icllab.diagnostics.circuits.lens_by_token import token_lens
     from icllab.diagnostics.circuits.logit_attribution import logit_terms
     from icllab.diagnostics.circuits.patching import logit_difference, patch
+    from icllab.diagnostics.circuits.task_vectors import task_vector
     from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
     from icllab.diagnostics.contexts.laws import context_law
     from icllab.diagnostics.contexts.lens import logit_lens
@@ -85,6 +86,7 @@ __all__ = [
     "per_length",
     "probe_layers",
     "susceptibility",
+    "task_vector",
     "transitions",
 ]
 __getattr__, __dir__ = attach(__name__)

@@ -18,8 +18,8 @@ _CELL, _LEAST, _MOST = 0.16, 1.6, 7.0  # inches of a cell, and of a panel
 def heat_map(dataset: xr.Dataset, variable: str, *, labels: str | None = None, text: str | None = None) -> "Figure":
     """A variable over two dimensions, or one panel for each value of a third dimension, its first.
 
-    The vertical axis is the first of the last two dimensions, upwards. Colours are white at 0, and equally strong at
-    equal distances from it.
+    The vertical axis is the first of the last two dimensions, upwards. Colours are white at 0 and, if there are
+    negative values, equally strong at equal distances from it.
 
     Args:
         dataset: Result of a diagnostic, such as ``diagnostics.patch``.
@@ -38,6 +38,7 @@ def heat_map(dataset: xr.Dataset, variable: str, *, labels: str | None = None, t
         raise expected("variable", "a variable over two or three dimensions", values.dims, hint)
     parts = [values] if values.ndim == 2 else [values.isel({values.dims[0]: i}) for i in range(len(values))]
     high = float(np.nanmax(np.abs(values.to_numpy()), initial=0.0)) or 1.0
+    low, colours = (-high, "RdBu_r") if float(np.nanmin(values)) < -0.02 * high else (0.0, "Reds")
     rows, columns = parts[0].shape
     y, x = (str(dim) for dim in parts[0].dims)
     cell = 4 * _CELL if text else _CELL
@@ -49,7 +50,7 @@ def heat_map(dataset: xr.Dataset, variable: str, *, labels: str | None = None, t
         grid: list[Any] = list(figure.subplots(1, len(parts), sharey=True, squeeze=False).flat)
         images: list[Any] = []
         for axes, part in zip(grid, parts, strict=True):
-            images.append(axes.imshow(part, cmap="RdBu_r", vmin=-high, vmax=high, origin="lower", aspect="auto"))
+            images.append(axes.imshow(part, cmap=colours, vmin=low, vmax=high, origin="lower", aspect="auto"))
             axes.grid(False)
             axes.set_xlabel(x)
             _name_ticks(axes.xaxis, _names(part, x, labels or "token"), rotated=True)

@@ -33,6 +33,9 @@ class Letters:
     def decode(self, ids):
         return "".join(chr(ord("a") + int(index)) for index in ids)
 
+    def get_vocab_size(self):
+        return VOCABULARY
+
 
 def language_model(**options):
     return SimpleNamespace(model=network(**options), tokenizer=Letters())
