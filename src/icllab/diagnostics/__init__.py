@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from icllab.diagnostics.behaviour.length_gradients import gradient_shares
     from icllab.diagnostics.behaviour.lengths import accuracy, context_accuracy, per_length
     from icllab.diagnostics.behaviour.scores import icl_scores
+    from icllab.diagnostics.circuits.lens_by_token import token_lens
+    from icllab.diagnostics.circuits.logit_attribution import logit_terms
+    from icllab.diagnostics.circuits.patching import logit_difference, patch
+    from icllab.diagnostics.circuits.task_vectors import task_vector
     from icllab.diagnostics.contexts.first_steps import gradient_step_comparison
     from icllab.diagnostics.contexts.laws import context_law
     from icllab.diagnostics.contexts.lens import logit_lens
@@ -77,10 +81,12 @@ __all__ = [
     "identify",
     "influence",
     "learning_coefficient",
+    "patch",
     "patterning",
     "per_length",
     "probe_layers",
     "susceptibility",
+    "task_vector",
     "transitions",
 ]
 __getattr__, __dir__ = attach(__name__)

@@ -11,6 +11,7 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.figures.curves import panels
+    from icllab.figures.heat_maps import heat_map
     from icllab.figures.output import Drawing, pdf_bytes, png_bytes, save
     from icllab.figures.panel import Panel
 

@@ -198,17 +198,31 @@ class FewShot(AbstractTokens):
         require_key(key)
         of_pairs, of_labels = jax.random.split(key)
         order = jax.random.permutation(of_pairs, len(self.classes))
-        query, others = order[0], order[1:]
+        return (*self._shown(order[1:], of_labels), order[0])
+
+    def _shown(self, others: Int[Array, " pair"], key: PRNGKeyArray) -> tuple[Int[Array, " shot"], Int[Array, " shot"]]:
+        """Indices of the examples' pairs, the first of ``others``, and of the pairs whose labels they show."""
         if self.balanced:
             same = jnp.tril(self.classes[others][:, None] == self.classes[others][None], -1)
             early = jnp.sum(same, axis=1) < self.shots // len(self.answers)
             others = others[jnp.argsort(~early, stable=True)]
         examples = others[: self.shots][::-1]
         if self.labels != "shuffled":
-            return examples, examples, query
+            return examples, examples
         if self.balanced:
-            return examples, jax.random.permutation(of_labels, examples), query
-        return examples, jnp.roll(examples, 1) if self.shots != 1 else others[1:2], query
+            return examples, jax.random.permutation(key, examples)
+        return examples, jnp.roll(examples, 1) if self.shots != 1 else others[1:2]
+
+    def prompt_after(self, query: Int[Array, ""], pool: Int[Array, " pair"], *, key: PRNGKeyArray) -> FewShotPrompt:
+        """A prompt of one query, whose examples are drawn from the pairs of a ``pool`` other than it.
+
+        The pool has at least one pair more than the prompt has examples.
+        """
+        of_pairs, of_labels = jax.random.split(key)
+        others = jax.random.permutation(of_pairs, pool)
+        others = others[jnp.argsort(others == query, stable=True)]
+        examples, shown = self._shown(others, of_labels)
+        return self.prompt(examples, self.answers[self.classes[shown]], query, self.answers[self.classes[query]])
 
     def sample(self, *, key: PRNGKeyArray) -> FewShotPrompt:
         """One prompt."""

@@ -1,0 +1,1 @@
+"""Circuits of a language model: patching, attribution of logits, the logit lens by token, task vectors."""
