@@ -44,7 +44,7 @@ def measure(point, *, key, reversed=False, discount=0.0, network=None, task=None
 def of_run(point, networks, task, *, key):
     """Losses of a user's networks by step, on prompts of each seed."""
     own = _transformers.task(point.program, point, exponent=point.zipf_exponent, key=key)
-    if not isinstance(task, StringPrograms) or task.programs.shape[0] != len(point.program):
+    if not isinstance(task, StringPrograms) or len(task.programs) != len(point.program):
         raise expected("--task", f"file.py:task, StringPrograms with {len(point.program)} programs", task)
     if not np.allclose(task.frequencies, own.frequencies, rtol=1e-3):
         raise expected("frequencies of the task", f"1/rank to the power {point.zipf_exponent:g}", task.frequencies)

@@ -51,7 +51,7 @@ def measure(point, *, key, untrained=False, network=None, task=None):
 def of_run(point, networks, task, *, key):
     """One cell of a user's networks, on windows of their ``task``; None: of the claim's text."""
     source = trained_text.text(max(point.position) + 2) if task is None else trained_text.of_task(task)
-    if source.held_out.length < len(point.position):
+    if source.held_out.tokens <= len(point.position):
         raise expected("tokens of the task", f"at least {len(point.position) + 1}", source.held_out.tokens)
     require_answers(networks[point.step[0]], source.held_out)
 

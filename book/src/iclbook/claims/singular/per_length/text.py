@@ -59,7 +59,7 @@ def of_task(task: Any) -> Source:
 
 
 def stacked(network: Any) -> tuple[Any, Any]:
-    """The parameters of one network, as those of a single step, and its static part."""
+    """The parameters of one network with an axis of a single step, and its static part."""
     params, static = eqx.partition(with_autograd(network), eqx.is_inexact_array)
     return jax.tree.map(lambda leaf: leaf[None], params), static
 
