@@ -13,7 +13,7 @@ def test_files_that_moved_are_the_files_of_today():
     files = {name: book.folder / name for name in moved()}
     assert digests(files) == {name: today for name, (_, today) in moved().items()}
     assert len(files) > 150
-    # Most texts differ by the name of the package alone. Others have imports in another order, another docstring,
-    # or a call of the library as it is spelled in 0.4.
+    # Many texts differ by the name of the package alone. Others have imports in another order, another docstring,
+    # a call of the library as it is spelled in 0.4, or take the network of a user, which is None in what is recorded.
     before = {name: source_text(path).replace("iclbook.claims", "icllab.claims") for name, path in files.items()}
-    assert sum(hashlib.sha256(before[name].encode()).hexdigest() == old for name, (old, _) in moved().items()) > 70
+    assert sum(hashlib.sha256(before[name].encode()).hexdigest() == old for name, (old, _) in moved().items()) > 60

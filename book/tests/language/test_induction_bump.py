@@ -109,7 +109,7 @@ def test_the_corpus_of_smoke_is_the_same_everywhere_and_is_split_by_file():
 
 
 def test_the_coefficient_is_that_of_one_head_of_the_last_layer(text, monkeypatch):
-    model, masks = measure.network(POINT, 2, key=jax.random.key(0)), []
+    model, masks = measure.network_of(POINT, 2, key=jax.random.key(0)), []
     seen = lambda posterior, **options: masks.append(posterior.weights)  # noqa: E731
     monkeypatch.setattr(measure, "coefficient_at_temperature", seen)
     with pytest.raises(TypeError):
@@ -128,16 +128,16 @@ def test_checkpoints_of_a_cell_are_opened_by_the_network_of_the_documentation(tm
     icl.run("language/induction_bump", "smoke", out=tmp_path)
     (cell,) = (tmp_path / "language" / "induction_bump" / "smoke" / "checkpoints").iterdir()
     point = SimpleNamespace(width=8, heads=2, tokens=36)
-    network = measure.network(point, 2, key=jax.random.key(5))
+    network = measure.network_of(point, 2, key=jax.random.key(5))
     run = icl.load(cell / "seed=0", network)
     assert run.trajectory.steps == (0, 4)
     assert not np.array_equal(*(run.trajectory.at(step).member(0).blocks[1].attention.query for step in (0, 4)))
     with pytest.raises(InputError, match="expected"):
-        icl.load(cell / "seed=0", measure.network(point, 1, key=jax.random.key(5)))
+        icl.load(cell / "seed=0", measure.network_of(point, 1, key=jax.random.key(5)))
 
 
 def test_queries_are_held_and_all_else_is_trained():
-    network = measure.network(POINT, 2, key=jax.random.key(0))
+    network = measure.network_of(POINT, 2, key=jax.random.key(0))
     held, trained = (jax.tree.leaves(where(network)) for where in (measure.queries, measure.all_but_queries))
     leaves = jax.tree.leaves(network)
     assert {id(leaf) for leaf in held}.isdisjoint(id(leaf) for leaf in trained)

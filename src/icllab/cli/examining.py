@@ -25,6 +25,7 @@ def listed() -> Report:
 def examine(networks: Sequence[str], options: ExamineOptions, named: NetworkOptions, *, out: Path) -> Report:
     """Examine one or two networks, and write the report; the exit status is 4 if a section raised or was ended."""
     from icllab.examination.child import sections_in_child
+    from icllab.examination.claims import applicable, asked_by_name
     from icllab.examination.examining import Examination, corrected, section_names
     from icllab.examination.report import html
     from icllab.examination.sentences import first_sentences
@@ -39,7 +40,9 @@ def examine(networks: Sequence[str], options: ExamineOptions, named: NetworkOpti
         folder = out.with_suffix("") if len(networks) == 1 else out.with_suffix("") / "AB"[index]
         request = _request(network, options, named, names, folder)
         header, sections = sections_in_child(request, _say)
-        found.append(corrected(Examination(header, tuple(sections))))
+        rows = applicable(header["kind"], bool(named.checkpoints))
+        rows = asked_by_name(rows, request, _say) if options.claims else rows
+        found.append(corrected(Examination(header, tuple(sections), rows)))
     write_atomically(out, html(found).encode(), "no report was written; the measurements are kept")
     raised = [s.name for one in found for s in one.sections if s.status in ("failed", "ended")]
     data = {"report": str(out), "examinations": [one.as_dict() for one in found]}
@@ -49,6 +52,8 @@ def examine(networks: Sequence[str], options: ExamineOptions, named: NetworkOpti
             console.print(typeset((f"{one.header['name']}  size {one.header['size']}", "bold")))
             for number, sentence in enumerate(first_sentences(one), 1):
                 console.print(typeset(f"  {number}. {sentence}"))
+            for row in one.claims if options.claims else ():
+                console.print(typeset(f"  {row['claim']}: {row['verdict'] or row['reason']}"))
         console.out(f"report: {out}", highlight=False)
 
     return Report(data, plain, 4 if raised else 0)

@@ -16,7 +16,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "set": (dict, "a table of axes"),
     "limit": (int | float, "a number of seconds"),
     **dict.fromkeys(("fresh", "dry_run"), (bool, "true or false")),
-    **dict.fromkeys(("seeds", "workers"), (int, "an integer")),
+    **dict.fromkeys(("seeds", "workers", "heads"), (int, "an integer")),
 }
 
 

@@ -144,8 +144,14 @@ class NetworkOptions(Common):
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class RunOptions(Common):
+class RunOptions(NetworkOptions):
     """Options of ``icl run``, which a TOML file may have as well; None: not given."""
+
+    network: Annotated[
+        str | None,
+        Parameter(help="A network of yours in the place of the claim's own: file.py:name, a folder of a model."),
+    ] = None
+    task: Annotated[str | None, Parameter(help="The task of its training; the claim's own prompts unless said.")] = None
 
     size: Annotated[Size | None, Parameter(help="How large a run; small unless said otherwise.")] = None
     set: Annotated[
@@ -234,6 +240,7 @@ class ExamineOptions:
     size: Annotated[Literal["small", "medium", "large"] | None, Parameter(help="Size that is fixed instead.")] = None
     key: Annotated[int, whole("Seed of all prompts.")] = 0
     trained_on: Annotated[int | None, whole("Number of training prompts.")] = None
+    claims: Annotated[bool, switch("Measure the claims about such a network on it too.")] = False
 
 
 NETWORK, EXAMINE = NetworkOptions(), ExamineOptions()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DEMO = "asymptotics/double_descent"
+NETWORK = ("store", "family", "heads", "checkpoints", "load")
+"""Options that open a network by its name."""
 
 
 def demo(out: Path) -> Report:
@@ -39,6 +41,9 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
         control=options.get("control"),
         claims=options.get("claims"),
         placement=placement.Placement(options.get("device"), options.get("precision")),
+        network=options.get("network"),
+        task=options.get("task"),
+        options={name: str(value) if name == "store" else value for name in NETWORK if (value := options.get(name))},
     )
     grid = request.claim().grid(request.size, request.axes, request.seeds)
     if options.get("dry_run"):
@@ -71,11 +76,24 @@ def run(claim: str, options: Mapping[str, Any]) -> Report:
     notes = [*counts.notes, *notes]
     if "shard" in options:
         notes.insert(0, "the last shard to end: every cell is here")
-    return _complete(request, dataset, counts, notes, [name for name in ("device", "precision") if name in options])
+    placements = [name for name in ("device", "precision") if name in options]
+    worlds = {}
+    if request.network is not None and request.control is None:
+        from icllab.lab.controls import control_verdicts, unfailed
+
+        given = {name: options.get(name) for name in ("workers", "scheduler", "limit")}
+        worlds = control_verdicts(request, progress=progress.bar, fresh=options.get("fresh", False), **given)
+        notes += unfailed(worlds)
+    return _complete(request, dataset, counts, notes, placements, worlds)
 
 
 def _complete(
-    request: Request, dataset: "xr.Dataset", counts: Counts, notes: Sequence[str], placements: Sequence[str]
+    request: Request,
+    dataset: "xr.Dataset",
+    counts: Counts,
+    notes: Sequence[str],
+    placements: Sequence[str],
+    worlds: Mapping[str, str],
 ) -> Report:
     """A complete run with its figure: its verdict; at ``smoke``, whether its numbers are those of the record."""
     from icllab.lab.drawing import figure_files
@@ -97,6 +115,9 @@ def _complete(
         rows += [("moved", change) for change in changes or ()] + [("note", note) for note in verdict.notes]
     else:
         note_verdict(request, verdict)
+    rows += [(f"control {name}", f"{outcome}, as it has to" if outcome == "fails" else outcome)
+             for name, outcome in worlds.items()]  # fmt: skip
+    data |= {"controls": dict(worlds)} if worlds else {}
     rows += [("results", results), *(("figure", figure) for figure in figures[:1])]
     rows += [("cells", f"{counts.computed} computed, {counts.kept} were there")]
     data |= {name: dataset.attrs[name] for name in ("device", "precision")}
@@ -105,6 +126,9 @@ def _complete(
     def plain(console: "Console") -> None:
         if not regression:
             write_verdict(console, claim.sentence, request.size, request.control, verdict)
+            if request.network is not None:
+                sizes = f"({request.size}{f', under {request.control!r}' if request.control else ''})"
+                console.out(f"  {verdict.outcome} of {request.network.name} {sizes}", highlight=False)
         lines(console, rows)
 
     return Report(data, plain, status)

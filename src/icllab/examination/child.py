@@ -84,7 +84,7 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, Any, dict[int, Any]]:
 
 def files(request: Mapping[str, Any]) -> dict[str, str]:
     """Name -> SHA-256 of the user's files that run."""
-    from icllab.examination.subject import file_digest
+    from icllab.lab.subjects import file_digest
 
     named = (
         text.rpartition(":")[0] for text in (request["network"], request["task"].split()[0], request["load"] or "")

@@ -16,6 +16,7 @@ from icllab.core.result_warnings import collected
 from icllab.core.spelling import strict
 from icllab.core.views import one_line
 from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.examination.claims import applicable, asked
 from icllab.examination.measuring import losses
 from icllab.examination.report import card, html
 from icllab.examination.results import Answered, Results, read_cell, write_cell
@@ -54,6 +55,7 @@ class Examination(Results):
                     }
                     for section in self.sections
                 ],
+                "claims": list(self.claims),
             }
         )
 
@@ -77,6 +79,7 @@ def examine(
     trained_on: int | None = None,
     checkpoints: Mapping[int, Any] | None = None,
     name: str | None = None,
+    claims: bool = False,
 ) -> "Examination | dict[str, Examination]":
     """Ask a network every question that applies to it.
 
@@ -94,6 +97,7 @@ def examine(
         trained_on: Number of training prompts; None if it is not known.
         checkpoints: Step -> network; None if there are none.
         name: Name of the network in sentences; None: ``"the network"``.
+        claims: Whether the claims about such a network are measured on it, with their negative controls.
 
     Returns:
         The examination; of several networks one for each name.
@@ -104,6 +108,7 @@ def examine(
     require_key(key)
     if isinstance(network, Mapping):
         shared = {"key": key, "only": only, "skip": skip, "minutes": minutes, "size": size, "trained_on": trained_on}
+        shared["claims"] = claims
         return {str(label): _one(examine(one, task, name=str(label), **shared)) for label, one in network.items()}
     subject = Subject.of(network, task, name=name or "the network", trained_on=trained_on, checkpoints=checkpoints)
     names = section_names(only, skip)
@@ -113,7 +118,10 @@ def examine(
     budget = None if size is not None or len(names) == 1 else 60 * minutes
     skipped = too_long(subject, names, chosen, pace, budget)
     cells = [skipped.get(name) or answer(subject, SECTIONS[name], chosen, key, pace) for name in names]
-    return corrected(Examination(header, tuple(cells)))
+    rows = applicable(subject.kind, bool(subject.checkpoints))
+    if claims:
+        rows = [asked(row, network, subject.task, subject.checkpoints) for row in rows]
+    return corrected(Examination(header, tuple(cells), rows))
 
 
 def _one(examination: Any) -> Examination:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import icllab
 from icllab.core.spelling import with_error
+from icllab.examination.claims import part
 from icllab.examination.comparison import differences
 from icllab.examination.results import Answered, Results
 from icllab.examination.sections import SECTIONS
@@ -38,6 +39,7 @@ def html(examinations: Sequence[Results]) -> str:
     body: list[str] = []
     for examination in examinations:
         body += [tag("h1", f"Examination of {examination.header['name']}"), card(examination), *_sections(examination)]
+        body.append(part(examination.claims))
     body += [_comparison(one, other) for one, other in itertools.pairwise(examinations)]
     return document(f"examination of {examinations[0].header['name']}", _STYLE, body)
 

@@ -48,10 +48,12 @@ class Results:
     Attributes:
         header: What was examined and how: name, task, size, key, versions, digests.
         sections: The sections in order.
+        claims: Claims of the book about such a network, with their verdicts if they were asked.
     """
 
     header: Mapping[str, Any]
     sections: Sequence[Answered] = field(default_factory=tuple)
+    claims: Sequence[Mapping[str, Any]] = ()
 
     def __getitem__(self, name: str) -> Answered:
         """The section of a name."""

@@ -1,20 +1,16 @@
 """A network under examination, its task, and facts that only its owner knows."""
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from icllab.core.errors import expected, require_integer
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
 from icllab.core.protocols import AbstractTask, Predictor, require_task
 from icllab.diagnostics.validate_predictor import validate_predictor
+from icllab.lab.subjects import digest
 from icllab.tasks import WeightPool
 
 Kind: TypeAlias = Literal["regression", "item labels", "tokens"]
@@ -84,28 +80,3 @@ class Subject:
     def digest(self) -> str:
         """SHA-256 of the network's numbers, with their shapes and types."""
         return digest(self.network)
-
-
-def digest(network: Any) -> str:
-    """SHA-256 of the arrays of a network of JAX, or of the state of a PyTorch module that it wraps."""
-    total = hashlib.sha256()
-    for part in _arrays(network):
-        values = np.ascontiguousarray(part)
-        total.update(f"{values.dtype}{values.shape}".encode() + values.tobytes())
-    return total.hexdigest()
-
-
-def _arrays(network: Any) -> Iterable[np.ndarray]:
-    """Arrays of a network in a fixed order."""
-    module = getattr(network, "module", None)
-    if module is not None and hasattr(module, "state_dict"):
-        for tensor in module.state_dict().values():
-            tensor = tensor.detach().cpu()
-            yield np.asarray(tensor.float() if tensor.dtype.itemsize < 4 and tensor.is_floating_point() else tensor)
-    for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_array)):
-        yield np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a user's file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -11,9 +11,9 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.lab.checks import Finding, Verdict
-    from icllab.lab.claim import Claim, Control
+    from icllab.lab.claim import Claim, Control, Subject
     from icllab.lab.estimates import Estimate
     from icllab.lab.outcomes import Outcome
 
-__all__ = ["Claim", "Control", "Estimate", "Finding", "Verdict", "checks"]
+__all__ = ["Claim", "Control", "Estimate", "Finding", "Subject", "Verdict", "checks"]
 __getattr__, __dir__ = attach(__name__)

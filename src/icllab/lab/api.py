@@ -31,6 +31,8 @@ def run(
     out: str | Path = OUT,
     control: str | None = None,
     claims: str | Path | None = None,
+    network: Any = None,
+    task: Any = None,
     fresh: bool = False,
     workers: int | None = None,
     scheduler: str | None = None,
@@ -49,6 +51,10 @@ def run(
         out: Where results are kept; ``results.nc`` there has the returned Dataset.
         control: One of the claim's negative controls; None: the claim itself.
         claims: A folder with claims of your own; None: the book's alone.
+        network: A network in the place of the claim's own: a name as :func:`icllab.network` takes it, or a predictor;
+            for a training run step -> predictor, as :func:`icllab.checkpoints` returns it. An object is measured in
+            this process. None: the claim's own.
+        task: Task of its training, or its text; None: the claim's own prompts.
         fresh: Start again; the old results get another name.
         workers: Number of processes; None: one.
         scheduler: Address of a dask scheduler whose workers measure instead. None: this machine.
@@ -61,8 +67,9 @@ def run(
         A Dataset whose dimensions and variables say what they are, with the claim's theory beside it.
     """
     request = new_request(
-        claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims, placement=placement
-    )
+        claim, size, axes=axes, seeds=seeds, out=out, control=control, claims=claims, placement=placement,
+        network=network, task=task,
+    )  # fmt: skip
     with shown(request.name, progress):
         compute(request, workers=workers, scheduler=scheduler, executor=executor, limit=limit, fresh=fresh)
     dataset, _ = collect(request)
@@ -77,6 +84,7 @@ def check(
     out: str | Path = OUT,
     control: str | None = None,
     claims: str | Path | None = None,
+    network: Any = None,
     recorded: bool = False,
 ) -> "Verdict":
     """The verdict on stored results; no cell is computed.
@@ -87,13 +95,14 @@ def check(
         out: Where results are kept.
         control: One of the claim's negative controls; None: the claim itself.
         claims: A folder with claims of your own; None: the book's alone.
+        network: The network of the run, or its name, which is not opened; None: the claim's own.
         recorded: Judge the data of the claim's record instead.
     """
     from icllab.lab.judging import verdict_at
 
     if recorded:
         return records.judged(claim, size, control, claims)[1]
-    request = stored_request(claim, size, out=out, control=control, claims=claims)
+    request = stored_request(claim, size, out=out, control=control, claims=claims, network=network)
     dataset, notes = read(request)
     return verdict_at(request.claim(), request.size, dataset, notes)
 

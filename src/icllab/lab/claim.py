@@ -27,6 +27,8 @@ SCHEMA = 2
 """Of the files of results."""
 WORDS = 30
 """Largest number of words of a claim's sentence; its conditions are a field of their own."""
+KINDS = ("regression", "item labels", "tokens", "language model")
+"""Kinds of networks that a claim may speak of: predictors of prompts of three kinds, and language models."""
 Measure: TypeAlias = Callable[..., Mapping[str, Named]]
 Theory: TypeAlias = Callable[["xr.Dataset"], "xr.Dataset"]
 
@@ -62,6 +64,38 @@ class Control:
         return self.simulated or bool(self.axes)
 
 
+@dataclass(frozen=True)
+class Subject:
+    """The network that a claim speaks of, in whose place ``icl run CLAIM --network`` measures another.
+
+    Attributes:
+        kind: One of :data:`KINDS`.
+        network: The claim's own network in a few words, which the record states.
+        run: Whether it is a training run: ``measure`` then gets the networks by step, and ``step`` has their steps.
+        axes: Values in the place of those of the size, if another network is measured.
+        controls: The negative controls that are measured with another network.
+        check: The check on results of another network; None: the claim's.
+        figure: The figure of such results; None: the claim's.
+    """
+
+    kind: str
+    network: str
+    run: bool = False
+    axes: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    controls: tuple[str, ...] = ()
+    check: "Callable[[xr.Dataset], Sequence[Finding]] | None" = None
+    figure: "Callable[[xr.Dataset], Figure] | None" = None
+
+    def __post_init__(self) -> None:
+        require_known("kind of a subject", self.kind, KINDS)
+
+    @property
+    def meaning(self) -> str:
+        """The kind in words."""
+        network = "a language model" if self.kind == KINDS[-1] else f"a predictor of {self.kind}"
+        return f"a training run of {network}" if self.run else network
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """A finding that can be false, with its measurement, theory, check, figure and negative controls.
@@ -89,13 +123,15 @@ class Claim:
         reduce: A function of the measured Dataset that makes it small enough for a record along ``outputs``; None:
             the function of this name in the claim's file, if it has one.
         controls: Negative controls by name; a claim has at least one.
+        subject: The network that the sentence calls "the network", if it speaks of one; a user's may take its place.
         precision: The floating-point type under which ``measure`` runs.
         key: Seed of the root key.
         measure: ``measure(point, *, key, ...)`` computes one cell: ``point`` has every fixed value, static coordinate
             and other axis (a tuple) as an attribute; it returns ``{quantity: (axes, values)}``. A parameter
             ``scratch`` gets a directory of the cell's own, for checkpoints of a training that resumes; what is in that
-            of a parameter ``checkpoints`` stays beside the results. None: the function of this name in ``measure.py``
-            beside the claim.
+            of a parameter ``checkpoints`` stays beside the results. If the claim has a ``subject``, the parameter
+            ``network`` gets a user's network, and ``task`` its task; None: the claim's own. None: the function of this
+            name in ``measure.py`` beside the claim.
         name: ``subject/finding``, set by the registry from the folder's place.
         version: The ``VERSION`` of ``measure.py``, set by the registry: another number than that of stored results
             says that they are stale.
@@ -117,6 +153,7 @@ class Claim:
     figure: "Callable[[xr.Dataset], Figure] | None" = None
     reduce: "Callable[[xr.Dataset], xr.Dataset] | None" = None
     controls: Mapping[str, Control] = field(default_factory=dict)
+    subject: Subject | None = None
     precision: Precision = "float32"
     key: int = 0
     measure: Measure | None = None
@@ -153,6 +190,8 @@ class Claim:
             self._admit(name, (value,), vocabulary.axes.get(name))
         for key in self.sources:
             self.reference(key)
+        for control in () if self.subject is None else self.subject.controls:
+            require_known("control of the subject", control, self.controls)
         object.__setattr__(self, "controls", {name: self._resolved(c) for name, c in self.controls.items()})
 
     def _resolved(self, control: Control) -> Control:
@@ -255,6 +294,18 @@ class Claim:
             measure=functools.partial(self.measure, **world.measure) if world.simulated else self.measure,
             theory=world.theory or self.theory,
             sizes={size: {**axes, **world.axes} for size, axes in self.sizes.items()},
+        )
+
+    def of_network(self, steps: Sequence[int] = ()) -> "Claim":
+        """The claim about a user's network, or about a training run with these steps."""
+        subject = self.subject
+        assert subject is not None  # whoever opened the network has seen it
+        axes = {**subject.axes, **({"step": tuple(steps)} if subject.run else {})}
+        return dataclasses.replace(
+            self,
+            check=subject.check or self.check,
+            figure=subject.figure or self.figure,
+            sizes={size: {**values, **axes} for size, values in self.sizes.items()},
         )
 
     def point(self, cell: Coordinates, block: Mapping[str, tuple[Value, ...]]) -> "Point":

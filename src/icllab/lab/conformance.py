@@ -111,6 +111,8 @@ def measurement_faults(claim: Claim, folder: Path | None) -> Iterator[str]:
     for name, control in claim.controls.items():
         if unknown := set(control.measure) - (known - {"point", "key"}):
             yield f"control {name}: measure has no argument {', '.join(sorted(unknown))}"
+    if claim.subject is not None and "network" not in known:
+        yield "the claim has a subject, and measure no argument network, which takes a user's"
 
 
 STATIC: dict[str, Faults] = {

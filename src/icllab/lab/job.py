@@ -30,6 +30,7 @@ from icllab.core.errors import (
     require_known,
     require_path,
 )
+from icllab.core.files import parse_json
 from icllab.core.grid import Coordinates, cell_key
 from icllab.core.progress import shown
 from icllab.core.result_warnings import collected
@@ -37,6 +38,7 @@ from icllab.core.settings import DEFAULT, GENERATOR, matmul_precision, pinned_ge
 from icllab.lab import provenance, registry, source_files
 from icllab.lab.claim import SIZES, Claim
 from icllab.lab.placement import AS_STATED, SEED, Placement, measured_in_blocks, placed
+from icllab.lab.subjects import Given, given, slug, stated
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -78,6 +80,7 @@ class Request:
         claims: A folder with the user's claims.
         placement: A device and a precision.
         matmul_precision: Default precision of matrix products, by the name of :mod:`icllab.core.settings`.
+        network: A user's network in the place of the claim's own.
     """
 
     name: str
@@ -89,22 +92,26 @@ class Request:
     claims: str | None = None
     placement: Placement = AS_STATED
     matmul_precision: str = DEFAULT
+    network: Given | None = None
 
     def configuration(self) -> dict[str, Any]:
         """The settings on which a cell depends besides its coordinates."""
-        return self.claim().configuration(self.size, self.control, self.matmul_precision)
+        settings = self.claim().configuration(self.size, self.control, self.matmul_precision)
+        return settings | ({} if self.network is None else {"network": self.network.configuration()})
 
     def claim(self) -> Claim:
         """The claim, with the fixed values, the control and the precision of the request."""
         claim = registry.load(self.name, self.claims)
         precision = self.placement.precision or claim.precision
         claim = claim if precision == claim.precision else dataclasses.replace(claim, precision=precision)
-        return claim.at(self.size).with_fixed(self.axes).under(self.control)
+        claim = claim.at(self.size).with_fixed(self.axes).under(self.control)
+        return claim if self.network is None else claim.of_network(self.network.steps)
 
     @property
     def root(self) -> Path:
         """The directory of the results."""
-        return results_root(self.out, self.name, self.size, self.control)
+        root = results_root(self.out, self.name, self.size, self.control)
+        return root if self.network is None else root.with_name(f"{root.name}~{slug(self.network.name)}")
 
 
 def results_root(out: str | Path, claim: str, size: str, control: str | None = None) -> Path:
@@ -112,9 +119,10 @@ def results_root(out: str | Path, claim: str, size: str, control: str | None = N
     return Path(out, *claim.split("/"), size if control is None else f"{size}@{control}")
 
 
-def sizes_present(out: str | Path, claim: str, control: str | None = None) -> list[str]:
+def sizes_present(out: str | Path, claim: str, control: str | None = None, network: Given | None = None) -> list[str]:
     """The sizes at which a claim has results under ``out``, the largest last."""
-    return [s for s in SIZES if (results_root(out, claim, s, control) / "configuration.json").is_file()]
+    requests = [Request(claim, size, out=str(out), control=control, network=network) for size in SIZES]
+    return [request.size for request in requests if (request.root / "configuration.json").is_file()]
 
 
 def new_request(
@@ -127,8 +135,14 @@ def new_request(
     control: str | None = None,
     claims: str | Path | None = None,
     placement: Placement = AS_STATED,
+    network: Any = None,
+    task: Any = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Request:
-    """A request with a user's values, whose names are checked; a claim from elsewhere runs, from its folder."""
+    """A request with a user's values, whose names are checked; a claim from elsewhere runs, from its folder.
+
+    ``network``, ``task`` and ``options`` are those of :func:`icllab.lab.subjects.given`.
+    """
     folder = _folder(out, claims)
     if isinstance(claim, str) and registry.is_foreign(claim, folder):
         folder = str(registry.file(claim, folder).parent)
@@ -139,7 +153,8 @@ def new_request(
         raise expected("size", f"one of {', '.join(SIZES)}", size)
     # Of `bfloat16` the products are part of the precision.
     products = DEFAULT if placement.precision == "bfloat16" else matmul_precision()
-    request = Request(claim, size, values, seeds, str(out), control, folder, placement, products)
+    subject = _given(claim, folder, control, network, task, options or {})
+    request = Request(claim, size, values, seeds, str(out), control, folder, placement, products, subject)
     request.claim().grid(size, values, seeds)
     return request
 
@@ -151,19 +166,28 @@ def stored_request(
     out: str | Path = OUT,
     control: str | None = None,
     claims: str | Path | None = None,
+    network: Any = None,
 ) -> Request:
-    """The request that reads what is under ``out``, at the largest size there unless one is named."""
+    """The request that reads what is under ``out``, at the largest size there unless one is named.
+
+    ``network``: the network of the run, or its name.
+    """
     folder = _folder(out, claims)
     require_world(claim, folder, control)
     if size is not None:
         require_known("size", size, SIZES)
-    sizes = sizes_present(out, claim, control)
+    subject = None if network is None else Given(network)
+    sizes = sizes_present(out, claim, control, subject)
     if not sizes or (size is not None and size not in sizes):
         raise CellsMissing(
             f"{claim}{f' at size {size}' if size else ''}: expected results under {str(out)!r}, found none; "
             f"`icl run {claim}{f' --size {size}' if size else ''}` computes them"
         )
-    return Request(claim, size or sizes[-1], out=str(out), control=control, claims=folder)
+    request = Request(claim, size or sizes[-1], out=str(out), control=control, claims=folder, network=subject)
+    if subject is None:
+        return request
+    settings = parse_json((request.root / "configuration.json").read_text(), "configuration")
+    return dataclasses.replace(request, network=stated(settings["network"]))
 
 
 def require_world(claim: str, folder: str | Path | None, control: str | None) -> None:
@@ -181,6 +205,20 @@ def _folder(out: Any, claims: Any) -> str | None:
         return None
     require_path("claims", claims, "the folder with claims of your own")
     return str(Path(claims).resolve())
+
+
+def _given(
+    name: str, folder: str | None, control: str | None, network: Any, task: Any, options: Mapping[str, Any]
+) -> Given | None:
+    """A user's network for the claim of a name; None without one."""
+    if network is None and not options:
+        if task is not None:
+            raise expected("--task", "a task beside --network", task, f"{name} has its own")
+        return None
+    claim = registry.load(name, folder)
+    if control is not None and claim.subject is not None:
+        require_known(f"control of {name} for another network", control, claim.subject.controls)
+    return given(claim, network, task, options, folder)
 
 
 def _sequence(name: str, values: Any) -> tuple[Any, ...]:
@@ -274,6 +312,10 @@ def _dataset(job: Job) -> "xr.Dataset":
             arguments[name] = Path(directory)
             arguments[name].mkdir(parents=True, exist_ok=True)
     with placed(request.placement.device, claim.precision, request.matmul_precision):
+        if request.network is not None:
+            assert claim.subject is not None  # the request was made for it
+            attributes["network"] = request.network.name
+            arguments |= request.network.arguments(claim.subject.kind, parameters)
         attributes |= provenance.machine()
         key = cell_key(jax.random.key(claim.key), job.cell)
 

@@ -23,7 +23,7 @@ from icllab.core.lazy import renamed
 from icllab.core.settings import GENERATOR
 from icllab.core.sources import Reference, parsed, references
 from icllab.lab import registry, source_files, stated
-from icllab.lab.claim import SIZES, Claim, Control, completed
+from icllab.lab.claim import SIZES, Claim, Control, Subject, completed
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -234,7 +234,13 @@ def about(claim: Claim) -> dict[str, Any]:
         "references": claim.references,
         "sizes": list(claim.sizes),
         "controls": {name: control.meaning for name, control in claim.controls.items()},
+        **({} if claim.subject is None else {"subject": _subject(claim.subject)}),
     }
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    """The kind of network that a claim speaks of, and the claim's own, as its record states them."""
+    return {"kind": subject.kind, "run": subject.run, "network": subject.network}
 
 
 def definition(control: Control) -> str:

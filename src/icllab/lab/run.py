@@ -26,6 +26,7 @@ from icllab.lab import placement, provenance, registry
 from icllab.lab.claim import SCHEMA
 from icllab.lab.executors import executor_for
 from icllab.lab.job import CellFault, Job, Request, UnfitWorker, measure
+from icllab.lab.subjects import require_here, stated
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -103,6 +104,9 @@ def compute(
         raise expected("shard", "i/N with i from 1 to N", "/".join(map(str, shard)))
     if shard is not None and fresh:
         raise InputError("expected shard or fresh, got both; each shard would set the others' cells aside")
+    if request.network is not None:
+        elsewhere = (workers or 1) > 1 or any(choice is not None for choice in (scheduler, executor, limit))
+        require_here(request.network, elsewhere)
     if scheduler is None and executor is None:
         placement.require_start(children=(workers or 1) > 1 or limit is not None)
     claim = request.claim()
@@ -319,13 +323,18 @@ def read(request: Request, root: Path | None = None, *, theory: bool = True) -> 
     claim = request.claim()
     store = Store.existing(request.root if root is None else root)
     configuration = store.configuration()
+    if "network" in configuration:
+        request = dataclasses.replace(request, network=stated(configuration["network"]))
+        claim = request.claim()
     if "fixed" not in configuration or configuration.get("schema") != SCHEMA:
         raise InputError(f"{store.root}: expected results of schema {SCHEMA}, got {configuration.get('schema')!r}")
     version = configuration["version"]
     claim = claim.with_fixed({name: (value,) for name, value in configuration["fixed"].items()})
     claim = dataclasses.replace(claim, precision=configuration.get("precision", claim.precision), version=version)
     products = configuration.get("matmul_precision", DEFAULT)
-    store = Store.open(store.root, claim.configuration(request.size, request.control, products))
+    settings = claim.configuration(request.size, request.control, products)
+    subject = {} if request.network is None else {"network": request.network.configuration()}
+    store = Store.open(store.root, settings | subject)
     dataset = store.collect(claim, store.requests())
     return predicted(claim, dataset) if theory else dataset, _notes(request, dataset, version)
 

@@ -84,7 +84,8 @@ def _digest(text: str) -> str:
 def moved() -> dict[str, list[str]]:
     """Map each moved file to its SHA-256 in icl-lab 0.3 and in the book.
 
-    The two differ by imports, docstrings and the spelling of calls of the library, and in nothing that is measured.
+    The two differ by imports, docstrings, the spelling of calls of the library, and the network of a user that a claim
+    may be asked of; they differ in nothing that is measured of the claim's own network.
     """
     paths = [entry.folder.with_name("moved.json") for entry in registry.books()]
     return {name: pair for path in paths if path.is_file() for name, pair in read_object(path, _REMEDY).items()}

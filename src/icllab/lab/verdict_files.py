@@ -16,6 +16,7 @@ from icllab.lab.outcomes import Outcome, worst
 def judgement(request: Request, verdict: Verdict) -> dict[str, Any]:
     """A verdict as data, with the sentence, the size and the directory of the results."""
     about = {name: getattr(request, name) for name in ("size", "control")}
+    about |= {} if request.network is None else {"network": request.network.name}
     return {**verdict.as_dict(), "sentence": request.claim().sentence, **about, "results": request.root}
 
 

@@ -16,9 +16,13 @@ import optax
 
 import icllab as icl
 from icllab import models
+from icllab.core.errors import expected
 from icllab.core.grid import Named, tabulated
 from icllab.diagnostics.behaviour import item_label_heads
+from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.lab.networks import require_answers
 from icllab.models import ItemLabelNetwork
+from icllab.models.torch_derivatives import with_autograd
 from icllab.tasks import ItemLabel
 from icllab.training import Record, Sweep
 
@@ -150,6 +154,39 @@ def learning_curves(
 def at_one_rate(curves: Mapping[str, Named]) -> dict[str, Named]:
     """Curves at one learning rate, without the axis of rates."""
     return {name: (("seed", "step"), values[:, 0]) for name, (_, values) in curves.items()}
+
+
+def of_run(networks: Mapping[int, Any], task: Any, point: Any, *, key: Any) -> dict[str, Named]:
+    """Test curves of a user's networks by step, on prompts of each seed from the test set of their task.
+
+    Raises:
+        InputError: There is no task, or it has another number of pairs than the point.
+    """
+    if not isinstance(task, ItemLabel):
+        raise expected("--task", "the task of the training, item_label or file.py:task", task)
+    if task.pairs != point.pairs:
+        raise expected("pairs", f"{task.pairs}, as the task has", point.pairs, f"--set pairs={task.pairs}")
+    test = task.in_context()
+    require_answers(networks[point.step[0]], test)
+
+    @eqx.filter_jit
+    def judged(network: Any, batch: Any) -> tuple[Any, Any]:
+        answers = jax.vmap(network)(batch)
+        return jnp.mean(jax.vmap(test.accuracy)(answers, batch)[:, -1]), jnp.mean(
+            jax.vmap(test.loss)(answers, batch)[:, -1]
+        )
+
+    def curves(seed: int) -> dict[str, Named]:
+        own, rows = jax.random.fold_in(key, seed), []
+        batch = sample_prompts(test, key=own, prompts=point.prompts)
+        for step in point.step:
+            accuracy, loss = judged(with_autograd(networks[step]), batch)
+            measures = item_label_heads.progress_measures(networks[step], test, key=own, prompts=point.prompts)
+            rows.append([float(accuracy), float(loss), *(float(measures[name]) for name in PROGRESS)])
+        names = ("accuracy", "label_loss", *PROGRESS)
+        return {name: (("step",), column) for name, column in zip(names, np.transpose(rows), strict=True)}
+
+    return tabulated(curves, seed=point.seed)
 
 
 def member_trajectory(run: Any, index: int) -> tuple[Any, Any]:

@@ -8,9 +8,9 @@ import functools
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from icllab.core.errors import EnvironmentFault, require_known
+from icllab.core.errors import EnvironmentFault, expected, require_known
 from icllab.models import Transformer, pretrained
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ DIGESTS = {
     "smollm2-135m": ("model.gguf", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
 }
 """File and SHA-256 of each model."""
+BEGINNINGS = ("<|endoftext|>", "<|begin_of_text|>", "<bos>", "<s>", "<|im_start|>")
+"""Tokens before a text, of which a user's model has the first that its tokenizer knows."""
 
 
 def folder(name: str) -> Path:
@@ -50,6 +52,30 @@ def load(name: str) -> Transformer:
 def tokenizer(name: str) -> "Tokenizer":
     """The tokenizer of a model."""
     return pretrained.tokenizer(folder(name))
+
+
+class Opened(NamedTuple):
+    """A model, its tokenizer, and the text of the token before a text; empty if it has none."""
+
+    model: Transformer
+    tokenizer: "Tokenizer"
+    beginning: str
+
+
+def opened(name: str, network: Any = None) -> Opened:
+    """The model of a name, or a user's ``network`` in its place."""
+    if network is None:
+        return Opened(load(name), tokenizer(name), {"smollm2-135m": "<|endoftext|>", "glassllm-en": "<bos>"}[name])
+    known = [text for text in BEGINNINGS if network.tokenizer.token_to_id(text) is not None]
+    return Opened(network.model, network.tokenizer, known[0] if known else "")
+
+
+def require_beginning(tokenizer: "Tokenizer", text: str) -> int:
+    """The token before a text; without it a model attends to the first token, whatever that is."""
+    token = tokenizer.token_to_id(text) if text else None
+    if token is None:
+        raise expected("tokenizer", f"one of the tokens {', '.join(BEGINNINGS)}", "none of them")
+    return token
 
 
 @functools.cache

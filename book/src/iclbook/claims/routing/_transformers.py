@@ -13,6 +13,7 @@ import icllab as icl
 from icllab.core.prompt import TokenPrompt
 from icllab.core.protocols import AbstractTask
 from icllab.models import BlockOptions, Tokens, Transformer
+from icllab.models.torch_derivatives import with_autograd
 from icllab.tasks import StringPrograms
 from icllab.training import Record
 
@@ -88,6 +89,12 @@ def held_out(task: StringPrograms, prompts: int, key: PRNGKeyArray) -> TokenProm
 def kept_losses(run: Any, task: StringPrograms, prompts: TokenPrompt) -> Float[Array, "step context"]:
     """The mean loss of a symbol of the answer after each kept step of a run of one network."""
     return _losses(*trajectory(run), task, prompts)
+
+
+def losses_of(network: Any, task: StringPrograms, prompts: TokenPrompt) -> Float[np.ndarray, " context"]:
+    """The mean loss of a symbol of the answer of each program, of one network."""
+    params, static = eqx.partition(with_autograd(network), eqx.is_inexact_array)
+    return np.asarray(_losses(jax.tree.map(lambda leaf: leaf[None], params), static, task, prompts))[0]
 
 
 def trajectory(run: Any) -> tuple[Any, Any]:

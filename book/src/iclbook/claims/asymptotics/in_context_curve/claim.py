@@ -10,7 +10,7 @@ import xarray as xr
 
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks
+from icllab.lab import Claim, Control, Finding, Subject, checks
 from icllab.lab.estimates import geometric_mean, mean
 from icllab.lab.results import fixed_values
 
@@ -94,12 +94,13 @@ COMMON = {"dim": (4,), "width": (32,)}
 claim = Claim(
     title="A transformer uses the tasks' prior",
     sentence=(
-        "A trained transformer uses the anisotropic task prior, beating ridge after few examples; past the trained "
-        "length its error keeps falling without positions, and falls behind that with learned ones."
+        "The network uses the anisotropic task prior, beating ridge after few examples; past the trained length its "
+        "error keeps falling, and that of one with learned positions falls behind."
     ),
     conditions=(
-        "Two layers, d = 4, tasks whose variances fall by a factor 4 from one direction to the next; Adam on prompts "
-        "of 12 examples. By then nine tenths of the way to Bayes; linear attention a quarter, at twice ridge's error."
+        "Transformers of two layers, without positions and with learned ones, d = 4, tasks whose variances fall by a "
+        "factor 4 from one direction to the next; Adam on prompts of 12 examples. By then nine tenths of the way to "
+        "Bayes; linear attention a quarter, at twice ridge's error."
     ),
     sources=("Garg22", "Raventos23", "Lu24"),
     quantities=("loss",),
@@ -117,6 +118,12 @@ claim = Claim(
         | {"position": tuple(range(25)), "seed": Seeds(8, block=1)},
     },
     key=1,
+    subject=Subject(
+        "regression",
+        "transformers of two layers without positions",
+        axes={"predictor": CLAIMED},
+        controls=("other_positions", "other_estimators"),
+    ),
     controls={
         "isotropic": Control("training tasks are isotropic: no prior can be learned", {"prior": "isotropic"}),
         "labels_of_noise": Control("training labels are noise, without a task", {"prior": "noise"}),

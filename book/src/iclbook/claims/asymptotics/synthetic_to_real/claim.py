@@ -12,7 +12,7 @@ from iclbook.claims.asymptotics._tables import FITTED, log_losses
 from icllab.core.axes import Quantity
 from icllab.core.statistics import crossed_mean_and_error
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Estimate, Finding, checks
+from icllab.lab import Claim, Control, Estimate, Finding, Subject, checks, estimates
 from icllab.lab.estimates import mean
 
 PREDICTORS = ("context mean", "least squares", "ridge", *FITTED, "transformer")
@@ -91,7 +91,10 @@ def _over(lengths: np.ndarray) -> str:
 
 
 def _crossed_mean(samples: xr.DataArray, logarithmic: bool = False) -> Estimate:
-    """Mean over networks and draws, with a standard error that includes both."""
+    """Mean over networks and draws, with a standard error that includes both; of one network that of draws."""
+    if samples.sizes["member"] == 1:
+        of_draws = estimates.mean(samples.isel(member=0, drop=True))
+        return Estimate(of_draws.value, of_draws.error, logarithmic, freedom=of_draws.freedom)
     like = samples.isel(member=0, seed=0, drop=True)
     mean, error = crossed_mean_and_error(samples.transpose(*like.dims, "member", "seed").values)
     return Estimate(like.copy(data=mean), like.copy(data=error), logarithmic)
@@ -110,12 +113,13 @@ COMMON = {"dim": (5,), "width": (32,), "layers": (2,), "predictor": PREDICTORS}
 claim = Claim(
     title="Synthetic training, a real table",
     sentence=(
-        "A transformer trained on synthetic regressions alone predicts a real table from examples in context: better "
+        "The network, trained on synthetic regressions alone, predicts a real table from examples in context: better "
         "than their mean, nearly as well as ridge, without least squares' peak."
     ),
     conditions=(
-        "Diabetes data, 5 columns; training draws correlations, weights and noise at random. Nearly: on average within "
-        "a twentieth of the variance. Ahead of nearest neighbours, a random forest and cross-validated ridge."
+        "Transformers of two layers; diabetes data, 5 columns; training draws correlations, weights and noise at "
+        "random. Nearly: on average within a twentieth of the variance. Ahead of nearest neighbours, a random forest "
+        "and cross-validated ridge."
     ),
     sources=("Garg22", "Efron04"),
     quantities=("table_error", Quantity("table_excess", r"\Delta e", "squared error above that of the transformer")),
@@ -133,6 +137,12 @@ claim = Claim(
         | {"step": (20000,), "length": (5, 6, 7, 8, 10, 12, 15, 20, 30, 40), "member": tuple(range(8)), "seed": 2000},
     },
     key=1,
+    subject=Subject(
+        "regression",
+        "transformers of two layers",
+        axes={"member": (0,), "dim": (5,), "step": (2000,), "width": (32,), "layers": (2,), "predictor": PREDICTORS},
+        controls=("shuffled_targets", "least_squares"),
+    ),
     controls={
         "untrained": Control("the networks make a single step", {"updates": 1}),
         "labels_of_noise": Control("in training the inputs explain nothing of the labels", {"most_explained": 0.0}),

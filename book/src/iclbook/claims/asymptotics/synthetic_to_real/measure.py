@@ -10,17 +10,26 @@ import numpy as np
 from iclbook.claims.asymptotics._tables import FITTED, diabetes, fitted_losses
 from iclbook.claims.asymptotics._transformers import train, transformer
 from icllab import algorithms
+from icllab.lab.networks import require_answers
+from icllab.models.torch_derivatives import with_autograd
 from icllab.tasks import HierarchicalRegression, Standardised, Table
 
 VERSION = 1
 
 
-def measure(point, *, key, updates=None, most_explained=1.0, shuffled=False):
-    """Errors of one network and of its references; ``most_explained``: bound of h in training."""
+def measure(point, *, key, updates=None, most_explained=1.0, shuffled=False, network=None):
+    """Errors of one network and of its references; ``most_explained``: bound of h in training.
+
+    ``network``: a user's.
+    """
     draws = (point.dim, point.length, point.seed, point.draws_key, shuffled)
     names = tuple(name for name in point.predictor if name != "transformer")
     errors = dict(zip(names, _references(names, *draws), strict=True))
-    if "transformer" in point.predictor:
+    if network is not None:
+        table, prompts = _draws(*draws)
+        require_answers(network, table)
+        errors["transformer"] = np.asarray(_losses(with_autograd(network), prompts, table))[list(point.length)]
+    elif "transformer" in point.predictor:
         of_weights, of_prompts = jax.random.split(key)
         run = train(
             transformer(dim=point.dim, width=point.width, layers=point.layers, key=of_weights),

@@ -11,7 +11,9 @@ import optax
 from iclbook.claims.context_map import _regression_transformers as regression
 from icllab.core.grid import tabulated
 from icllab.diagnostics import MapSolver, gradient_step_comparison
+from icllab.lab.networks import require_answers
 from icllab.models import BlockOptions, FastWeights, Joined, Transformer
+from icllab.models.torch_derivatives import with_autograd
 from icllab.tasks import LinearRegression
 
 VERSION = 1
@@ -27,12 +29,12 @@ MEASURED = {"step_cosine": "cosine", "best_step_gap": "best_step_gap"}
 NUMBERS |= {"map_gap": (), "unconverged": (), "exact_cosine": ()}
 
 
-def measure(point, *, key, shuffled=False, negated=False, trained=True, exact=False):
+def measure(point, *, key, shuffled=False, negated=False, trained=True, exact=False, network=None):
     """Cosines and best steps of every seed before and after training, for each part of the weights.
 
     ``shuffled``: the context's step is that on its examples with shuffled labels. ``negated``: with labels of the wrong
     sign. Not ``trained``: networks are as they start, whatever the step. ``exact``: every network is linear attention
-    with a direct term.
+    with a direct term. ``network``: a user's, in the place of transformers.
     """
     architecture = LINEAR if exact else point.architecture
     options = {"shuffled": shuffled or negated, "labels": jnp.negative if negated else shuffled_labels}
@@ -42,7 +44,11 @@ def measure(point, *, key, shuffled=False, negated=False, trained=True, exact=Fa
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_prompts))])
         task = regression_task(point)
         steps = [step if trained else 0 for step in point.step]
-        networks = dict(zip(point.step, stages(architecture, task, steps, point, key=of_network), strict=True))
+        if network is not None and architecture != LINEAR:
+            require_answers(network, task)
+            networks = dict.fromkeys(point.step, network)
+        else:
+            networks = dict(zip(point.step, stages(architecture, task, steps, point, key=of_network), strict=True))
         prompts = sampled(rng, point.contexts, 2 * point.queries, point)
         others = jax.tree.map(lambda leaf: leaf[:, 0], sampled(rng, point.others, 1, point))
         test = jax.tree.map(lambda leaf: leaf[:, 0], sampled(rng, SCORED, 1, point))
@@ -156,6 +162,7 @@ def exact_cosine(network, context):
 
 def explained(network, test):
     """The fraction of the labels' mean square that the last answers explain."""
+    network = with_autograd(network)
     answers = np.asarray(eqx.filter_jit(jax.vmap(lambda prompt: network(prompt)[-1]))(test), float)
     y = np.asarray(test.y[:, -1], float)
     return float(1 - np.mean((answers - y) ** 2) / np.mean(y**2))

@@ -18,7 +18,7 @@ import xarray as xr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab import Claim, Control, Estimate, Finding, Subject, checks, estimates
 
 OWN, OTHER, LINEAR, AFFINE = "own query", "other queries", "best linear", "best affine"
 PATCHES = (OWN, OTHER, LINEAR, AFFINE)
@@ -59,8 +59,8 @@ OUTPUTS = {"patch": PATCHES, "block": ("first", "last"), "map_rank": RANKS}
 claim = Claim(
     title="A weight patch serves one query only",
     sentence=(
-        "The rank-one weight patch that replaces a context exactly at one query is of no use at another; for all "
-        "queries the best of rank one leaves a fifth."
+        "The network's rank-one patch that replaces a context exactly at one query is of no use at another; for "
+        "all queries the best of rank one leaves a fifth."
     ),
     conditions=(
         "Regression transformers with layer norm and skip connections, at random weights and trained by Adam; of no "
@@ -86,6 +86,12 @@ claim = Claim(
         "medium": {"layers": (1, 2, 4), "dim": (4, 8), "step": (0, 2000, 20_000), "seed": Seeds(6, block=2)} | OUTPUTS,
     },
     key=57,
+    subject=Subject(
+        "regression",
+        "regression transformers of two blocks, at random weights and trained",
+        axes={"step": (0,)},
+        controls=("near_queries", "doubled", "reversed"),
+    ),
     controls={
         "near_queries": Control("the other queries are within a tenth of the first", measure={"distance": 0.1}),
         "doubled": Control("the patch is taken twice", measure={"overshoot": 2.0}),

@@ -5,10 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from iclbook.claims.context_map._regression_transformers import double, networks, sample_prompts
+from iclbook.claims.context_map._regression_transformers import double, networks, noisy_task, sample_prompts
+from icllab.core.errors import require_instance
 from icllab.core.grid import tabulated
 from icllab.diagnostics.contexts.ranks import cut_in_metric
-from icllab.models import best_patch, rank_one_patch
+from icllab.lab.networks import require_answers
+from icllab.models import Transformer, best_patch, rank_one_patch
 from icllab.models.contexts.patches import block_inputs, patch_errors
 from icllab.models.contexts.weight_changes import WeightChange
 
@@ -18,16 +20,19 @@ VERSION = 2
 RANKS = {"0": 0, "1": 1, "2": 2, "full": None}
 
 
-def measure(point, *, key, distance=None, overshoot=1.0, sign=1.0):
+def measure(point, *, key, distance=None, overshoot=1.0, sign=1.0, network=None):
     """Errors of the patches of every seed before and after training.
 
     ``distance``: how far other queries are from the first; None: they are drawn independently. ``overshoot``: factor of
-    the rank-one patch. ``sign``: factor of the best patches.
+    the rank-one patch. ``sign``: factor of the best patches. ``network``: a user's transformer.
     """
+    if network is not None:
+        require_instance("network", network, Transformer, "a Transformer, whose dense layers a patch changes")
+        require_answers(network, noisy_task(point))
 
     def of_seed(seed):
         of_networks, of_prompts = jax.random.split(key)
-        stages = networks(seed, point.step, point, key=of_networks)
+        stages = networks(seed, point.step, point, key=of_networks) if network is None else [network]
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(of_prompts))])
         with jax.enable_x64(True):
             prompts = sample_prompts(

@@ -15,6 +15,7 @@ from iclbook.claims.descent import _layers
 from icllab import algorithms, constructions
 from icllab.core.grid import tabulated
 from icllab.diagnostics import Fitted, PromptSplit, VerdictRule, identify
+from icllab.lab.networks import require_answers
 from icllab.models import BlockOptions, Transformer
 from icllab.models.networks.embedding import Joined
 from icllab.tasks import GaussianInputs, LinearRegression
@@ -25,18 +26,25 @@ VERSION = 1
 RULE = VerdictRule(tolerance=0.01, resamples=500)
 
 
-def measure(point, *, key, learn=True, constructed=False):
-    """One cell: all seeds of one kind, depth and noise. ``constructed``: networks are steps of gradient descent."""
+def measure(point, *, key, learn=True, constructed=False, network=None, task=None):
+    """One cell: all seeds of one kind, depth and noise. ``constructed``: networks are steps of gradient descent.
+
+    ``network``, in the place of the transformers, and ``task``: a user's.
+    """
     base = LinearRegression.convention("garg", dim=point.dim, length=2 * point.dim)
-    task = eqx.tree_at(lambda t: t.noise_variance, base, jnp.asarray(point.rho, base.noise_variance.dtype))
+    own = eqx.tree_at(lambda t: t.noise_variance, base, jnp.asarray(point.rho, base.noise_variance.dtype))
+    task = own if task is None else task
     of_training, of_loss, of_judgement = jax.random.split(key, 3)
-    candidates, paths = candidates_of(point.candidate, point.dim)
+    candidates, paths = candidates_of(point.candidate, task.dim)
     if constructed:
-        shape = {"layers": point.layers, "dim": point.dim, "normalised": True, "half": True}
+        shape = {"layers": point.layers, "dim": task.dim, "normalised": True, "half": True}
         descent = constructions.gradient_descent(algorithms.GradientDescent(0.5, **shape), answers="last")
         networks = dict.fromkeys(point.seed, descent)
     elif point.network == "linear attention":
         networks = _layers.networks(point, task, "sparse", layers=point.layers, key=of_training, learn=learn)
+    elif network is not None:
+        require_answers(network, task)
+        networks = dict.fromkeys(point.seed, network)
     else:
         networks = transformers(point, task, key=of_training, learn=learn)
     best = algorithms.bayes_optimal(task)
@@ -47,7 +55,7 @@ def measure(point, *, key, learn=True, constructed=False):
         # Parameters are fitted to the network on inputs like those of training alone.
         current, free, tables = candidates, paths, []
         for i, scale in enumerate(point.input_scale):
-            inputs = GaussianInputs(jnp.asarray(scale**2, base.noise_variance.dtype))
+            inputs = GaussianInputs(task.inputs.covariance * jnp.asarray(scale**2, base.noise_variance.dtype))
             table = identify(
                 networks[seed],
                 {name: Fitted(rival, free[name]) if name in free else rival for name, rival in current.items()},

@@ -9,14 +9,18 @@ from icllab.models import ablated
 VERSION = 2
 
 
-def measure(point, *, key, given=False, without_first=False, made_up=None):
+def measure(point, *, key, given=False, without_first=False, made_up=None, network=None, task=None):
     """Test curves of every seed.
 
     ``given``: both attention patterns are clamped, and the readout alone is learned. ``without_first``: the first layer
-    adds nothing. ``made_up``: curves of :func:`curves_of`, in the place of those of a network.
+    adds nothing. ``made_up``: curves of :func:`curves_of`, in the place of those of a network. ``network`` and
+    ``task``: a user's networks by step, and the task of their training.
     """
     if made_up is not None:
         return tabulated(lambda seed: curves_of(made_up, point, seed), seed=point.seed)
+
+    if network is not None:
+        return _networks.of_run(network, task, point, key=key)
 
     def curves(seed):
         begin = _networks.start(

@@ -11,18 +11,20 @@ from iclbook.claims.induction import _chains
 from iclbook.claims.induction.plateaus_are_ngrams.claim import NAMES
 from icllab.algorithms import markov_strategies
 from icllab.core.grid import tabulated
+from icllab.lab.networks import require_answers
+from icllab.models.torch_derivatives import with_autograd
 from icllab.tasks import MarkovPool
 
 VERSION = 1
 MANY = 4096  # doubly stochastic chains, of which every sequence draws one
 
 
-def measure(point, *, key, chains="fresh", layers=2, sliding=False):
+def measure(point, *, key, chains="fresh", layers=2, sliding=False, network=None):
     """One cell of networks of all seeds.
 
     ``chains``: ``"fresh"``; ``"urns"``, whose rows are equal; or ``"balanced"``, doubly stochastic ones. ``layers``: of
     the network. ``sliding``: predictions go from uniform over unigrams to bigrams at one rate in the logarithm of the
-    step, without any network.
+    step, without any network. ``network``: a user's networks by step.
     """
     of_chains, of_training, of_prompts = jax.random.split(key, 3)
     task = task_of(point, chains, key=of_chains)
@@ -36,13 +38,18 @@ def measure(point, *, key, chains="fresh", layers=2, sliding=False):
         seeds=point.seed,
         key=of_networks,
     )
-    run = None if sliding else _chains.train(task, networks, point, key=of_batches)
+    run = None if sliding or network is not None else _chains.train(task, networks, point, key=of_batches)
+    if network is not None:
+        require_answers(network[point.step[0]], task)
 
     def measure_seed(seed):
         prompts = _chains.sample(task, point.prompts, key=jax.random.fold_in(of_prompts, seed))
         references = {name: _chains.log_probabilities(law, prompts) for name, law in predictors.items()}
-        if run is None:
+        if sliding:
             answers = slide(references, point.step)
+        elif network is not None:
+            members = [with_autograd(network[step]) for step in point.step]
+            answers = np.stack([_chains.log_probabilities(member, prompts) for member in members])
         else:
             answers = _chains.trained_log_probabilities(run, point.seed.index(seed), prompts)
         return {

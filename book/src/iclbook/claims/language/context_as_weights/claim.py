@@ -18,7 +18,7 @@ import xarray as xr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab import Claim, Control, Estimate, Finding, Subject, checks, estimates
 
 CONTEXTS = OWN, SAME, SHUFFLED, FOREIGN, PERMUTED = (
     "own",
@@ -73,8 +73,8 @@ FEW = {"table": ("capitals",), "seed": (0, 1, 2, 3)}  # as many as it takes
 claim = Claim(
     title="What one layer can carry",
     sentence=(
-        "A rank-one change of one late layer, fitted at other queries, carries over half of a few-shot prompt's "
-        "benefit, and at least a quarter more than another table's."
+        "A rank-one change of one late layer of the network, fitted at other queries, carries over half of a few-shot "
+        "prompt's benefit, at least a quarter more than another table's."
     ),
     conditions=(
         "SmolLM2-135M, the last dense layer of block 20 of 30, six examples, capitals and antonyms of a token each, "
@@ -121,6 +121,12 @@ claim = Claim(
     },
     theory=theory,
     key=88,
+    subject=Subject(
+        "language model",
+        "SmolLM2-135M",
+        axes={"model": ("the network",)},
+        controls=("reversed", "same_context"),
+    ),
     controls={
         "reversed": Control("each change is subtracted", measure={"strength": -1.0}, axes=FEW),
         "same_context": Control("each other context is the prompt itself", measure={"same_context": True}, axes=FEW),

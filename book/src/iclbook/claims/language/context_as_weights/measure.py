@@ -24,19 +24,22 @@ TABLES = {
     "antonyms": ANTONYMS,
 }
 FOREIGN = {"letters": "letters", "capitals": "antonyms", "antonyms": "capitals"}
-BEGINNING = {"glassllm-en": "<bos>", "smollm2-135m": "<|endoftext|>"}
+LAST = 29  # block of SmolLM2
 RANKS = {"1": 1, "full": None}
 
 
-def measure(point, *, key, strength=1.0, same_context=False):
+def measure(point, *, key, strength=1.0, same_context=False, network=None):
     """Nats of the answers to held-out queries of every seed: alone, after each context, and with its changes.
 
-    ``strength``: factor of each change. ``same_context``: each other context is the prompt itself.
+    ``strength``: factor of each change. ``same_context``: each other context is the prompt itself. ``network``: a
+    user's language model, whose blocks are those at the same depths as SmolLM2's.
     """
-    model, tokenizer = _models.load(point.model), _models.tokenizer(point.model)
-    beginning = tokenizer.token_to_id(BEGINNING[point.model])
+    model, tokenizer, beginning = _models.opened(point.model, network)
+    beginning = _models.require_beginning(tokenizer, beginning)
     table, foreign = (single_tokens(TABLES[name], tokenizer) for name in (point.table, FOREIGN[point.table]))
     names, blocks = tuple(point.context), tuple(point.block)
+    if network is not None:
+        blocks = tuple(round(block * (len(model.blocks) - 1) / LAST) for block in blocks)
 
     def of_seed(seed):
         rng = np.random.default_rng([seed, *np.asarray(jax.random.key_data(key))])

@@ -15,7 +15,7 @@ import xarray as xr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab import Claim, Control, Estimate, Finding, Subject, checks, estimates
 
 PATCHES = OWN, NEXT, FURTHER, SIMILAR, UNRELATED, FITTED, BETWEEN = (
     "own query",
@@ -60,8 +60,8 @@ FEW = {"seed": (0, 1, 2, 3)}  # as many as it takes
 claim = Claim(
     title="An exact patch of one token",
     sentence=(
-        "A context is an exact rank-one patch of each block at one token; patches of the next token, or after another "
-        "text, leave over a third of its effect."
+        "In the network a context is an exact rank-one patch per block at one token; patches of the next token or "
+        "another text leave over a third of its effect."
     ),
     conditions=(
         "SmolLM2-135M, texts of a few people, towns and things in eight sentence patterns; queries of six tokens. "
@@ -93,6 +93,12 @@ claim = Claim(
         | OUTPUTS,
     },
     key=89,
+    subject=Subject(
+        "language model",
+        "SmolLM2-135M",
+        axes={"model": ("the network",)},
+        controls=("doubled", "same_query", "same_context"),
+    ),
     controls={
         "doubled": Control("each patch is taken twice", measure={"strength": 2.0}, axes=FEW),
         "same_query": Control("all queries of a text are its first", measure={"same_query": True}, axes=FEW),

@@ -13,8 +13,6 @@ from icllab.models import best_patch, rank_one_patch
 
 VERSION = 1
 
-BEGINNING = {"glassllm-en": "<bos>", "smollm2-135m": "<|endoftext|>"}
-"""The token before a text; without it a model attends to the first token, whatever that is."""
 WORDS = {
     "name": "Anna Omar Lucy Peter Rosa Hugo Clara Ivan Nina Paul Greta Simon",
     "town": "London Paris Boston Madrid Dublin Vienna Oslo Prague",
@@ -46,14 +44,14 @@ UNRELATED = (
 """A text of another kind."""
 
 
-def measure(point, *, key, strength=1.0, same_context=False, same_query=False):
+def measure(point, *, key, strength=1.0, same_context=False, same_query=False, network=None):
     """What the patches of every seed leave, a text with another beside it.
 
     ``strength``: factor of each patch. ``same_context``: the other texts are the text itself. ``same_query``: all
-    queries of a text are its first.
+    queries of a text are its first. ``network``: a user's language model.
     """
-    model, tokenizer = _models.load(point.model), _models.tokenizer(point.model)
-    beginning, count = tokenizer.token_to_id(BEGINNING[point.model]), point.queries
+    model, tokenizer, beginning = _models.opened(point.model, network)
+    beginning, count = _models.require_beginning(tokenizer, beginning), point.queries
     apart = np.abs(np.subtract.outer(range(count), range(count)))
 
     def of_seed(seed):

@@ -17,7 +17,7 @@ import xarray as xr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, Subject, checks, estimates
 
 RIGHT, SHUFFLED, SYMBOLS = "right", "shuffled", "symbols"
 LABELS = (RIGHT, SHUFFLED, SYMBOLS)
@@ -54,13 +54,13 @@ OUTPUTS = {"shots": (0, 1, 2, 4, 8, 16), "shown": LABELS}
 claim = Claim(
     title="Examples show the form",
     sentence=(
-        "Few-shot examples help SmolLM2-135M mostly by words, form and table: shuffled labels bring more than half of "
+        "Few-shot examples help the network mostly by words, form and table: shuffled labels bring more than half of "
         "what right ones bring."
     ),
     conditions=(
-        "Tables of capitals and of words of feeling (at medium also antonyms and kinds of living things); 16 examples; "
-        "log-likelihood of the answer, whose errors are over draws of prompts. Whether new symbols are learned was "
-        "asked too, and is undecided. Bounds were set on other draws of the table of kinds."
+        "SmolLM2-135M; tables of capitals and of words of feeling (at medium also antonyms and kinds of living "
+        "things); 16 examples; log-likelihood of the answer, whose errors are over draws of prompts. Whether new "
+        "symbols are learned was asked too, and is undecided. Bounds were set on other draws of the table of kinds."
     ),
     sources=("Brown20", "Min22", "Pan23", "Wei23"),
     axes=(
@@ -88,6 +88,12 @@ claim = Claim(
         "medium": {"model": ("smollm2-135m",), "table": TABLES, "seed": Seeds(48, block=16)} | OUTPUTS,
     },
     key=11,
+    subject=Subject(
+        "language model",
+        "SmolLM2-135M",
+        axes={"model": ("the network",)},
+        controls=("learner",),
+    ),
     controls={
         "learner": Control(
             "the answer is read off the labels that the query's kind has in the prompt, and nothing is known before",

@@ -24,13 +24,13 @@ STEP = 16
 BATCH = 8
 
 
-def measure(point, *, key, learner=False):
+def measure(point, *, key, learner=False, network=None):
     """Scores [shots, shown, seed] of the right answer; NaN where symbols have no answer.
 
-    ``learner``: the answers of :func:`_learned` in place of the model's.
+    ``learner``: the answers of :func:`_learned` in place of the model's. ``network``: a user's language model.
     """
-    tokenizer, pairs = _models.tokenizer(point.model), TABLES[point.table]
-    model = None if learner else _models.load(point.model)
+    model, tokenizer, beginning = _models.opened(point.model, network)
+    start, pairs = START.get(point.model, beginning), TABLES[point.table]
     answers = len({answer for _, answer in pairs})
 
     def of_prompts(shots, shown):
@@ -38,9 +38,7 @@ def measure(point, *, key, learner=False):
         if shown == "symbols" and not (balanced and shots):
             scores = np.full((3, len(point.seed)), np.nan)
         else:
-            task = FewShot.from_pairs(
-                pairs, tokenizer, shots=shots, labels=shown, balanced=balanced, prefix=START[point.model]
-            )
+            task = FewShot.from_pairs(pairs, tokenizer, shots=shots, labels=shown, balanced=balanced, prefix=start)
             keys = [k for s in point.seed for k in jax.random.split(jax.random.fold_in(key, s), point.prompts)]
             scores = _learned(task, keys) if learner else _scores(model, *_sampled(task, keys))
             scores = np.reshape(scores, (3, len(point.seed), point.prompts)).mean(axis=2)

@@ -15,7 +15,7 @@ import xarray as xr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import curves
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, Subject, checks, estimates
 
 VECTOR, INDUCTION = "function vector", "induction"
 SETS = (VECTOR, INDUCTION, "beside function vector", "beside induction")
@@ -47,14 +47,14 @@ OUTPUTS = {"task": TASKS, "head_set": SETS}
 claim = Claim(
     title="Function vectors or induction",
     sentence=(
-        "Eight induction heads carry SmolLM2's repetition of random tokens; few-shot antonyms lose under half a nat "
-        "more without them than without random heads."
+        "Eight induction heads carry the network's repetition of random tokens; few-shot antonyms lose under half a "
+        "nat more without them than without random heads."
     ),
     conditions=(
-        "Of 270 heads, eight examples, 32 random tokens and the same again; mean ablation. Without induction heads "
-        "repetition loses 2 nats more than without others of their blocks. That function-vector heads carry few-shot "
-        "prompts, and less of repetition, was expected and is undecided. Errors are over prompts and random heads. "
-        "Bounds were chosen on another key."
+        "Of 270 heads of SmolLM2-135M, eight examples, 32 random tokens and the same again; mean ablation. Without "
+        "induction heads repetition loses 2 nats more than without others of their blocks. That function-vector heads "
+        "carry few-shot prompts, and less of repetition, was expected and is undecided. Errors are over prompts and "
+        "random heads. Bounds were chosen on another key."
     ),
     sources=("YinSteinhardt25", "Todd24", "Olsson22"),
     axes=(
@@ -76,6 +76,12 @@ claim = Claim(
         "medium": {"model": ("smollm2-135m",), "table": ("antonyms", "capitals"), "seed": Seeds(16, block=4)} | OUTPUTS,
     },
     key=73,
+    subject=Subject(
+        "language model",
+        "SmolLM2-135M",
+        axes={"model": ("the network",)},
+        controls=("copied", "permuted"),
+    ),
     controls={
         "copied": Control(
             "the query is one of the examples, whose shuffled label is the answer",

@@ -14,14 +14,14 @@ VERSION = 1
 TABLES = {"antonyms": pair_tables.ANTONYMS, "capitals": pair_tables.CAPITALS}
 
 
-def measure(point, *, key, copied=False, permuted=False):
+def measure(point, *, key, copied=False, permuted=False, network=None):
     """Losses without heads, of prompts and random heads that each seed draws anew.
 
     ``copied``: the query of a few-shot prompt is one of its examples, whose shuffled label is the answer. ``permuted``:
-    the entries of each W_Q are permuted.
+    the entries of each W_Q are permuted. ``network``: a user's language model.
     """
-    whole = _models.load(point.model)
-    vocabulary, tokenizer = whole.embedding.arrangement.outputs or 0, _models.tokenizer(point.model)
+    whole, tokenizer, _ = _models.opened(point.model, network)
+    vocabulary = whole.embedding.arrangement.outputs or 0
     fields = {"shots": point.shots, "vocabulary": vocabulary}
     right, shuffled = (
         FewShot.from_pairs(TABLES[point.table], tokenizer, labels=labels, **fields) for labels in ("right", "shuffled")

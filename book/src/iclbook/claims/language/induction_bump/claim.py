@@ -16,7 +16,7 @@ from icllab.core.axes import Quantity
 from icllab.core.grid import Seeds
 from icllab.core.statistics import first_rise
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, Subject, checks, estimates
 
 LIBRARY, TABLES = "standard library", "multiplication tables"
 FEW = 8  # records at the start, of which the plateau is the mean
@@ -88,12 +88,13 @@ FOUR = {"seed": (0, 1, 2, 3)}
 claim = Claim(
     title="The bump of a byte model",
     sentence=(
-        "A byte model of two attention layers forms an induction head as repetition begins to lower its loss on "
-        "repeats, which bends there; with one layer all three are absent."
+        "The network forms an induction head as repetition begins to lower its loss on repeats, which bends there; "
+        "with one layer of attention all three are absent."
     ),
     conditions=(
-        "Attention-only networks on windows of 64 bytes of Python sources, half of which repeat their beginning; Adam. "
-        "Bounds were set on two seeds of another key. The sources are those of the running Python."
+        "Byte models of two attention layers and of one, without other layers, on windows of 64 bytes of Python "
+        "sources, half of which repeat their beginning; Adam. Bounds were set on two seeds of another key. The sources "
+        "are those of the running Python."
     ),
     sources=("Olsson22", "Wang24"),
     quantities=(
@@ -121,6 +122,9 @@ claim = Claim(
         "medium": {"layers": (1, 2), "step": STEPS, "checkpoint": CHECKPOINTS, "seed": Seeds(8, block=2)},
     },
     key=2,
+    subject=Subject(
+        "tokens", "byte models of two attention layers", run=True, axes={"checkpoint": (1,)}, controls=("lag",)
+    ),
     controls={
         "untrained": Control("the network stays as it began", measure={"untrained": True}, axes=FOUR),
         "one_layer": Control("the network has one layer, whatever the cell says", measure={"blocks": 1}, axes=FOUR),

@@ -24,6 +24,7 @@ from icllab.core.grid import tabulated
 from icllab.core.prompt import TokenPrompt
 from icllab.diagnostics import LocalPosterior, coefficient_at_temperature, head_scores, per_length
 from icllab.diagnostics.sampling import SGLD
+from icllab.lab.networks import require_answers
 from icllab.tasks import Text, text_files
 from icllab.tasks.sequences import AbstractTokens
 from icllab.tasks.text import PRINTABLE
@@ -69,6 +70,16 @@ def repeating(share: float) -> Callable[[PRNGKeyArray, Array], Array]:
     return order
 
 
+def distinct(vocabulary: int) -> Callable[[PRNGKeyArray, Array], Array]:
+    """The order of a window that is different tokens of a vocabulary in a random order, over and over."""
+
+    def order(key: PRNGKeyArray, tokens: Int[Array, " token"]) -> Int[Array, " token"]:
+        string = jax.random.permutation(key, vocabulary)[: min(PERIOD, len(tokens) // 2)]
+        return jnp.resize(string, tokens.shape).astype(tokens.dtype)
+
+    return order
+
+
 def letters(key: PRNGKeyArray, tokens: Int[Array, " token"]) -> Int[Array, " token"]:
     """Different letters in a random order, over and over."""
     string = LETTERS[0] + jax.random.permutation(key, LETTERS[1])[:PERIOD]
@@ -84,11 +95,13 @@ def corpus(name: str) -> Documents:
     return Documents(tuple(f"table {i}" for i in range(len(tables))), tuple(tables), "multiplication tables")
 
 
-def network(point: Any, layers: int, *, key: PRNGKeyArray) -> models.Transformer:
-    """An attention-only transformer of bytes with tied embedding, before training."""
-    vocabulary = len(PRINTABLE) + 1
+def network_of(
+    point: Any, layers: int, *, size: tuple[int, int] | None = None, key: PRNGKeyArray
+) -> models.Transformer:
+    """An attention-only transformer with tied embedding, before training; ``size``: vocabulary and tokens."""
+    vocabulary, tokens = size or (len(PRINTABLE) + 1, point.tokens)
     block = models.BlockOptions(heads=point.heads, mlp=None, norm="pre")
-    arrangement, length = models.Tokens(vocabulary, tied=True), point.tokens - 2
+    arrangement, length = models.Tokens(vocabulary, tied=True), tokens - 2
     shape = {"dim": vocabulary, "width": point.width, "layers": layers, "block": block}
     return models.Transformer(arrangement, **shape, positions="learned", length=length, key=key)
 
@@ -99,14 +112,30 @@ def adam(rate: float) -> Any:
     return optax.adam(optax.schedules.linear_schedule(0.0, rate, 100), b2=0.99)
 
 
-def measure(point, *, key, checkpoints=None, blocks=None, shuffled=False, even=False, untrained=False, lag=1):
+def measure(
+    point,
+    *,
+    key,
+    checkpoints=None,
+    blocks=None,
+    shuffled=False,
+    even=False,
+    untrained=False,
+    lag=1,
+    network=None,
+    task=None,
+):
     """One cell: networks of some layers, one for each seed.
 
     ``blocks``: layers of the network, whatever the cell says. ``shuffled``: it is trained on windows whose bytes are
     in random order. ``even``: queries are zero and stay so. ``untrained``: every step has the initial network.
-    ``lag``: heads are those of a network with so many times fewer updates, or more where it is below 1.
+    ``lag``: heads are those of a network with so many times fewer updates, or more where it is below 1. ``network``: a
+    user's networks by step, in the place of those of two layers, and ``task``: windows of tokens. The coefficient is
+    not judged, and not sampled then.
     """
     layers = point.layers if blocks is None else blocks
+    if network is not None:
+        return of_run(point, network if layers > 1 else None, task, lag, key=key)
     documents = corpus(point.corpus).at_least(point.tokens)
     training, held_out = (
         Text.from_documents(part, tokens=point.tokens, alphabet=PRINTABLE) for part in documents.split()
@@ -120,7 +149,7 @@ def measure(point, *, key, checkpoints=None, blocks=None, shuffled=False, even=F
         of_weights, of_training, of_text, of_repeats, of_strings, of_chains = jax.random.split(
             jax.random.fold_in(key, seed), 6
         )
-        model = network(point, layers, key=of_weights)
+        model = network_of(point, layers, key=of_weights)
         if even:
             model = eqx.tree_at(queries, model, replace_fn=jnp.zeros_like)
         with tempfile.TemporaryDirectory() as temporary:
@@ -160,6 +189,63 @@ def measure(point, *, key, checkpoints=None, blocks=None, shuffled=False, even=F
         }
 
     facts = {"corpus_bytes": documents.size, "corpus_digest": int(documents.digest()[:13], 16)}
+    return {**tabulated(at, seed=point.seed), **{name: ((), float(value)) for name, value in facts.items()}}
+
+
+def of_run(point, networks, task, lag, *, key):
+    """One cell of a user's ``networks`` by step; None: a network of one layer that is trained on the same windows."""
+    documents = corpus(point.corpus).at_least(point.tokens)
+    own = [Text.from_documents(part, tokens=point.tokens, alphabet=PRINTABLE) for part in documents.split()]
+    source, held_out = own if task is None else (task, task)
+    training = Rearranged.of(source, repeating(point.repeating))
+    repeated = Rearranged.of(held_out, repeating(1.0))
+    strings = Rearranged.of(held_out, letters if task is None else distinct(task.vocabulary))
+    steps, size = [int(step) for step in point.step], held_out.tokens
+    if networks is not None:
+        require_answers(networks[steps[0]], held_out)
+
+    def at(seed):
+        of_weights, of_training, of_text, of_repeats, of_strings = jax.random.split(jax.random.fold_in(key, seed), 5)
+        run = networks
+        if run is None:
+            trained = icl.fit(
+                network_of(point, 1, size=(held_out.vocabulary, size), key=of_weights),
+                training,
+                steps=max(steps),
+                key=of_training,
+                batch=point.batch,
+                optimizer=adam(point.learning_rate),
+                record=Record(steps, keep=steps),
+                progress=False,
+            )
+            run = {step: trained.trajectory.at(step).member(0) for step in steps}
+        windows = {"prompts": point.windows, "progress": False}
+        losses, again = (
+            xr.concat([per_length(run[step], part, key=k, **windows)["loss"] for step in steps], "step")
+            for part, k in ((held_out, of_text), (repeated, of_repeats))
+        )
+        scores = xr.concat(
+            [head_scores(run[step], strings, key=of_strings, prompts=point.strings) for step in steps], "step"
+        )
+        blocks = [str(name).rpartition(".")[0] for name in scores["attention_head"].values]
+        first, last = (scores.isel(attention_head=[b == blocks[end] for b in blocks]) for end in (0, -1))
+        best = int(last["prefix_matching_score"].isel(step=-1).argmax("attention_head"))
+        matching = last["prefix_matching_score"].isel(attention_head=best).values[delayed_records(steps, lag)]
+        before, within = slice(4, size // 4 - 1), slice(size // 2, None)
+        rows = {
+            "text_loss": losses.mean("position").values,
+            "repeated_loss": again.mean("position").values,
+            "early_minus_late": difference(losses, EARLY, LATE),
+            "repeat_benefit": difference(again, before, within),
+            "prefix_matching_score": matching,
+            "previous_token_score": first["previous_token_score"].max("attention_head").values,
+        }
+        names = ("restricted_coefficient", "restricted_coefficient_error", "chain_rhat", "sampler_warnings")
+        blank = np.full(len(point.checkpoint), np.nan)
+        return {name: (("step",), row) for name, row in rows.items()} | dict.fromkeys(names, (("checkpoint",), blank))
+
+    facts = {"corpus_bytes": documents.size, "corpus_digest": int(documents.digest()[:13], 16)}
+    facts = dict.fromkeys(facts, np.nan) if task is not None else facts
     return {**tabulated(at, seed=point.seed), **{name: ((), float(value)) for name, value in facts.items()}}
 
 

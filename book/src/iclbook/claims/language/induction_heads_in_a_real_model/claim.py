@@ -16,7 +16,7 @@ import xarray as xr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, Subject, checks, estimates
 
 HALVES = ("first", "repeated")
 SETS = ("named", "random")
@@ -64,14 +64,14 @@ OUTPUTS = {"half": HALVES, "head_set": SETS, "head_kind": KINDS, "through": THRO
 claim = Claim(
     title="Heads that carry repetition",
     sentence=(
-        "Without its eight strongest induction heads SmolLM2 loses repetition, without random heads it does not; the "
-        "induction heads are deeper than previous-token heads and read them by keys."
+        "Without its eight strongest induction heads the network loses repetition, without random heads it does not; "
+        "the induction heads are deeper than previous-token heads and read them by keys."
     ),
     conditions=(
-        "Of 270 heads, on 32 random tokens and the same again; mean ablation. Repetition lowers the loss by more than "
-        "8 nats; without the heads it rises by 3 nats more than without others of their blocks, by the path through "
-        "keys 3 nats more than by a random one and than by queries. Heads are chosen on other prompts. Errors are over "
-        "prompts and random heads. Bounds were set on other draws."
+        "Of 270 heads of SmolLM2-135M, on 32 random tokens and the same again; mean ablation. Repetition lowers the "
+        "loss by more than 8 nats; without the heads it rises by 3 nats more than without others of their blocks, by "
+        "the path through keys 3 nats more than by a random one and than by queries. Heads are chosen on other "
+        "prompts. Errors are over prompts and random heads. Bounds were set on other draws."
     ),
     sources=("Olsson22", "WangIOI23"),
     axes=(
@@ -95,6 +95,12 @@ claim = Claim(
         "medium": {"model": ("smollm2-135m",), "seed": Seeds(16, block=2)} | OUTPUTS,
     },
     key=71,
+    subject=Subject(
+        "language model",
+        "SmolLM2-135M",
+        axes={"model": ("the network",)},
+        controls=("permuted", "misnamed", "exchanged"),
+    ),
     controls={
         "no_induction": Control(
             "glassllm, which has previous-token heads and no induction heads; two heads in the place of eight",

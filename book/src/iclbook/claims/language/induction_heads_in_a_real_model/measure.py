@@ -12,14 +12,15 @@ from icllab.tasks import RepeatedTokens
 VERSION = 1
 
 
-def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=False, exchanged=False):
+def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=False, exchanged=False, network=None):
     """Losses and depths, of prompts and random heads that each seed draws anew.
 
     ``opened``: the model, and ``chosen``: the number of heads, in the place of the point's. ``permuted``: the entries
     of each W_Q are permuted. ``misnamed``: random heads of the same blocks are taken for induction heads and
     previous-token heads. ``exchanged``: these are taken for each other.
+    ``network``: a user's language model.
     """
-    whole = _models.load(opened or point.model)
+    whole = _models.opened(opened or point.model, network).model
     task = RepeatedTokens(whole.embedding.arrangement.outputs or 0, point.period)
 
     def of_seed(seed):

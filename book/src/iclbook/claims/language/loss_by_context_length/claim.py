@@ -15,7 +15,7 @@ import xarray as xr
 from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, Subject, checks, estimates
 from icllab.lab.results import fixed_values
 
 FAR, NEAR, NEW = "far", "near", "new"
@@ -52,14 +52,14 @@ CORPUS = "first 13 hexadecimal digits of the corpus's digest, as a number"
 claim = Claim(
     title="A long context is used to repeat",
     sentence=(
-        "On Python sources, SmolLM2-135M's loss falls from 16 to 256 tokens of context, mostly on tokens that the "
+        "On Python sources, the network's loss falls from 16 to 256 tokens of context, mostly on tokens that the "
         "context has already; another window's further context brings less than half."
     ),
     conditions=(
-        "A tenth of the files of the running Python's standard library, whose digest is among the data; windows "
-        "without a token at their start; the last 16 tokens of each are targets, after c to c + 15 tokens; errors are "
-        "over draws of windows. The fall is above 0.6 nats; mostly: more than half of it. Tokens that the near context "
-        "has count too, as was chosen on other draws."
+        "SmolLM2-135M; a tenth of the files of the running Python's standard library, whose digest is among the data; "
+        "windows without a token at their start; the last 16 tokens of each are targets, after c to c + 15 tokens; "
+        "errors are over draws of windows. The fall is above 0.6 nats; mostly: more than half of it. Tokens that the "
+        "near context has count too, as was chosen on other draws."
     ),
     sources=("Olsson22",),
     axes=(
@@ -83,6 +83,12 @@ claim = Claim(
         "medium": {"model": ("smollm2-135m",), "seed": Seeds(96, block=12)} | OUTPUTS,
     },
     key=14,
+    subject=Subject(
+        "language model",
+        "SmolLM2-135M",
+        axes={"model": ("the network",)},
+        controls=("exchanged", "negated"),
+    ),
     controls={
         "exchanged": Control(
             "another window's far context is called the text's, and the text's another's",

@@ -16,13 +16,14 @@ VERSION = 1
 BATCH = 4
 
 
-def measure(point, *, key, exchanged=False, negated=False):
+def measure(point, *, key, exchanged=False, negated=False, network=None):
     """Losses [seed, context] of a window's last tokens, and parts of their fall [seed, target].
 
     ``exchanged``: another window's far context is called the text's, and the text's another's. ``negated``: new
-    targets are called far, and all others new.
+    targets are called far, and all others new. ``network``: a user's language model.
     """
-    model, text, facts = _models.load(point.model), *_text(point.model, point.context[-1] + point.targets)
+    model, tokenizer, _ = _models.opened(point.model, network)
+    text, facts = _text(point.model, point.context[-1] + point.targets, tokenizer)
     keys = [jax.random.fold_in(key, seed) for seed in point.seed]
     windows = np.stack([np.asarray(text.sample_many(point.windows, key=k).tokens) for k in keys])
     longest, near = point.context[-1], point.near
@@ -47,13 +48,13 @@ def measure(point, *, key, exchanged=False, negated=False):
 
 
 @functools.cache
-def _text(model, tokens):
+def _text(model, tokens, tokenizer):
     """Windows of a model's text, and which text it is."""
     # A tenth of the library, of files that surely have a window.
     library = text_files.standard_library
     documents = _sentences() if model == "glassllm-en" else library().split(held_out=0.1)[1].at_least(16 * tokens)
     facts = {"corpus_bytes": float(documents.size), "corpus_digest": float(int(documents.digest()[:13], 16))}
-    return Text.from_documents(documents, tokens=tokens, tokenizer=_models.tokenizer(model)), facts
+    return Text.from_documents(documents, tokens=tokens, tokenizer=tokenizer), facts
 
 
 def _sentences():

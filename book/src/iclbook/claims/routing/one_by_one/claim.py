@@ -15,7 +15,7 @@ from iclbook.claims.routing import _times
 from icllab.core.axes import Axis
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab import Claim, Control, Finding, Subject, checks, estimates
 from icllab.lab.results import fixed_values
 
 PROGRAMS = ("a", "b", "gh", "c", "hf", "d", "e", "ab", "f", "ba", "g", "h")
@@ -74,8 +74,8 @@ def figure(dataset: xr.Dataset):
 claim = Claim(
     title="Rarer programs are learned later",
     sentence=(
-        "The rarer a program the later it is learned, but less than in proportion: the slope of ln T on ln frequency "
-        "is between -1 and 0."
+        "The rarer a program the later the network learns it, but less than in proportion: the slope of ln T on ln "
+        "frequency is between -1 and 0."
     ),
     conditions=(
         "Transformers of two layers trained by Adam on twelve programs of frequencies 1/rank, each of one or two "
@@ -98,6 +98,7 @@ claim = Claim(
         "medium": {"width": (40,), "program": PROGRAMS, "step": STEPS, "seed": Seeds(32, block=4)},
     },
     key=36,
+    subject=Subject("tokens", "transformers of two layers", run=True, controls=()),
     controls={
         "reversed": Control(
             "the last program comes most often, the first least",

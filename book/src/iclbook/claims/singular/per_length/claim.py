@@ -17,7 +17,7 @@ from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.core.statistics import first_rise, lowest
 from icllab.figures.curves import Panel, panels
-from icllab.lab import Claim, Control, Estimate, Finding, checks, estimates
+from icllab.lab import Claim, Control, Estimate, Finding, Subject, checks, estimates
 
 TEXT, CHAIN = "text", "Markov"
 ORDER = 3  # of the chain
@@ -179,12 +179,13 @@ BOTH = {"source": (CHAIN, TEXT), "ngram": (1, 2, 3, 4), "step": STEPS}
 claim = Claim(
     title="Short contexts are learned first",
     sentence=(
-        "A small transformer learns short contexts first: it resembles unigrams, bigrams, then trigrams, and ends "
-        "below their loss; on Markov chains of order three this stops at three tokens."
+        "The network learns short contexts first: it resembles unigrams, bigrams, then trigrams, and ends below their "
+        "loss; trained on Markov chains of order three, one stops at three tokens."
     ),
     conditions=(
-        "Two layers of width 32 on windows of Python sources, byte by byte, and of chains whose entropies are known; "
-        "Adam at a rate that does not decay. A length is learned when its loss has made 95 % of its fall."
+        "Transformers of two layers of width 32 on windows of Python sources, byte by byte, and of chains whose "
+        "entropies are known; Adam at a rate that does not decay. A length is learned when its loss has made 95 % of "
+        "its fall."
     ),
     sources=("SLT22",),
     axes=(Axis("ngram", "n", "tokens of an n-gram", least=1), Axis("tokens_seen", "l", "tokens seen", least=1)),
@@ -210,6 +211,7 @@ claim = Claim(
         | {"step": (*STEPS, 5657, 8000, 11314, 16000), "position": tuple(range(64)), "seed": Seeds(8, block=2)},
     },
     key=1,
+    subject=Subject("tokens", "transformers of two layers on Python sources", run=True, controls=("turned",)),
     controls={
         "untrained": Control(
             "the network stays as it began",

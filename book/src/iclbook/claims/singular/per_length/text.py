@@ -17,6 +17,8 @@ import optax
 import icllab as icl
 from icllab import models
 from icllab.algorithms import NGram
+from icllab.core.errors import require_instance
+from icllab.models.torch_derivatives import with_autograd
 from icllab.tasks import HigherOrderChain, Text, text_files
 from icllab.tasks.text import PRINTABLE
 from icllab.training import Record
@@ -47,6 +49,19 @@ def text(tokens: int) -> Source:
     longest = NGram.counted(training, n=LONGEST, smoothing=SMOOTHING)
     facts = {"corpus_bytes": float(documents.size), "corpus_digest": float(int(documents.digest()[:13], 16))}
     return Source(training, held_out, tuple(longest.shorter(n) for n in range(1, LONGEST + 1)), facts)
+
+
+def of_task(task: Any) -> Source:
+    """A user's windows of a text, with n-grams counted in it."""
+    require_instance("--task", task, Text, "windows of a text, as `text FILE tokens=65`")
+    longest = NGram.counted(task, n=LONGEST, smoothing=SMOOTHING)
+    return Source(task, task, tuple(longest.shorter(n) for n in range(1, LONGEST + 1)), {})
+
+
+def stacked(network: Any) -> tuple[Any, Any]:
+    """The parameters of one network with an axis of a single step, and its static part."""
+    params, static = eqx.partition(with_autograd(network), eqx.is_inexact_array)
+    return jax.tree.map(lambda leaf: leaf[None], params), static
 
 
 def chain(tokens: int, key: Any) -> Source:
