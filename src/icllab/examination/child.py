@@ -41,8 +41,8 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
     from icllab.examination.sections import SECTIONS
     from icllab.examination.subject import Subject
 
-    network, task, checkpoints = opened(request)
-    subject = Subject.of(network, task, name=request["name"], trained_on=request["trained_on"], checkpoints=checkpoints)
+    network, task, facts = opened(request)
+    subject = Subject.of(network, task, name=request["name"], trained_on=request["trained_on"], **facts)
     key, folder, names = jax.random.key(request["key"]), Path(request["folder"]), request["sections"]
     pace = examining.pace_of(subject)
     # A timing chooses the size of a new folder alone: cells that are there go on at their own.
@@ -63,7 +63,7 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
         if name in skipped:
             return skipped[name]
         section = SECTIONS[name]
-        if not section.lacks(subject):
+        if not section.unasked(subject):
             send(begin=name, cost=section.cost(size, pace))
         return examining.answer(subject, section, size, key, pace)
 
@@ -71,15 +71,16 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
         send(end=answered.name, status=answered.status, reason=answered.reason)
 
 
-def opened(request: Mapping[str, Any]) -> tuple[Any, Any, dict[int, Any]]:
-    """The network, the task and the checkpoints of a request, by their names."""
+def opened(request: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """The network, the task, and the checkpoints and the tokenizer of a request, by their names."""
+    from icllab.examination.subject import task_and_tokenizer
     from icllab.lab.networks import checkpoints, network
-    from icllab.tasks.parsing import parse
 
     options = {name: request[name] for name in ("store", "family", "heads")}
-    task = parse(request["task"])
+    opened = network(request["network"], **options)
+    task, tokenizer = task_and_tokenizer(request["task"], opened, request["network"])
     steps = {} if not request["checkpoints"] else checkpoints(request["checkpoints"], request["load"])
-    return network(request["network"], **options), task, steps
+    return opened, task, {"checkpoints": steps, "tokenizer": tokenizer}
 
 
 def files(request: Mapping[str, Any]) -> dict[str, str]:

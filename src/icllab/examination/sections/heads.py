@@ -39,7 +39,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     of_prompts, of_other = (jax.random.fold_in(key, i) for i in range(2))
     prompts = sample_prompts(subject.task, key=of_prompts, prompts=size.heads)
     plain = _loss(subject, network, prompts)
-    counts = head_counts(subject)
+    counts = head_counts(network, subject.task)
     pairs = [(block, head) for block, count in enumerate(counts) for head in range(count)]
     names = [f"block{block}.{head}" for block, head in pairs]
     costs = np.full((len(names), size.heads), np.nan)
@@ -55,8 +55,9 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     everything = jnp.zeros((len(counts), max(counts))).at[tuple(np.transpose(pairs))].set(1.0)
     rest = everything.at[tuple(np.transpose(pairs))].set(jnp.asarray(~named, float))
     other = sample_prompts(subject.task, key=of_other, prompts=size.heads)
-    change = _replaced(subject, rest, prompts, other) - plain
-    whole = _replaced(subject, everything, prompts, other) - plain
+    positions = jax.eval_shape(lambda k: subject.task.sample(key=k), key).positions
+    late = slice(-((positions + 1) // 2) if subject.kind == "tokens" else -1, None)
+    change, whole = (replaced(network, subject.task, w, prompts, other, late) - plain for w in (rest, everything))
     variables = {
         "ablation_effect": ("attention_head", mean),
         "ablation_effect_error": ("attention_head", error),
@@ -72,11 +73,10 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     return dataset.assign(_scores(subject, of_prompts))
 
 
-def head_counts(subject: Subject) -> list[int]:
+def head_counts(network: Any, task: Any) -> list[int]:
     """Number of heads of each block, from a trace that is not computed."""
-    network: Any = subject.network
     key = jax.random.key(0)
-    trace = eqx.filter_eval_shape(lambda m, k: m.trace(subject.task.sample(key=k)).activations, network, key)
+    trace = eqx.filter_eval_shape(lambda m, k: m.trace(task.sample(key=k)).activations, network, key)
     return heads_in(trace)
 
 
@@ -88,18 +88,19 @@ def _most_effective(subject: Subject, key: PRNGKeyArray, count: int) -> list[int
     return np.argsort(-np.abs(np.nan_to_num(effects)))[:MOST].tolist()
 
 
-class _Losses(Question):
+class Losses(Question):
     """Losses at every answered position, of a network that runs by its trace within a program of JAX."""
 
     traces = True
 
     def __call__(self, predictor: Any, task: Any, prompt: Any) -> Array:
+        """The task's loss of the prediction."""
         return position_losses(task, predictor.trace(prompt).prediction, prompt)
 
 
 def _loss(subject: Subject, network: Any, prompts: Any) -> np.ndarray:
     """Losses [prompt]: at the last position, and of sequences the mean over their second half."""
-    samples = answers_to(_Losses(), network, subject.task, prompts)
+    samples = answers_to(Losses(), network, subject.task, prompts)
     return np.nanmean(samples[:, samples.shape[1] // 2 :], axis=1) if subject.kind == "tokens" else samples[:, -1]
 
 
@@ -119,22 +120,21 @@ def _scores(subject: Subject, key: PRNGKeyArray) -> dict[str, Any]:
     return {str(name): scores[name] for name in scores.data_vars}
 
 
-def _replaced(subject: Subject, weights: Array, prompts: Any, others: Any) -> np.ndarray:
-    """Losses [prompt] with the outputs of weighted heads replaced by those on other prompts."""
+def replaced(network: Any, task: Any, weights: Array, prompts: Any, others: Any, late: slice) -> np.ndarray:
+    """Losses [prompt] at ``late`` positions, with the outputs of weighted heads replaced by those on other prompts."""
 
     def one(network: Any, weights: Array, prompt: Any, other: Any) -> Array:
         model = ablated(network, heads=weights, outputs=head_outputs(network, other))
-        values = position_losses(subject.task, model(prompt), prompt)
-        return jnp.nanmean(values[values.shape[0] // 2 :]) if subject.kind == "tokens" else values[-1]
+        return jnp.nanmean(position_losses(task, model(prompt), prompt)[late])
 
     # A PyTorch module answers all prompts of a block in one call.
-    block = 64 if isinstance(unedited(subject.network), FromTorch) else 8
+    block = 64 if isinstance(unedited(network), FromTorch) else 8
 
     @eqx.filter_jit
     def whole(network: Any, *arguments: Any) -> Array:
         return jax.lax.map(lambda pair: one(network, arguments[0], *pair), arguments[1:], batch_size=block)
 
-    return np.asarray(whole(subject.network, weights, prompts, others), float)
+    return np.asarray(whole(network, weights, prompts, others), float)
 
 
 def judge(dataset: xr.Dataset) -> Finding:
@@ -182,7 +182,7 @@ def lacks(subject: Subject) -> str:
     if not hasattr(network, "trace"):
         return "the network shows no activations"
     try:
-        head_counts(subject)
+        head_counts(network, subject.task)
     except IclError as error:
         return f"no heads are known ({' '.join(str(error).split())})"
     return ""
