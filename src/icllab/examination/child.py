@@ -7,6 +7,7 @@ section before it begins, and how it ended. Measurements lie in the folder of ce
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -84,13 +85,12 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def files(request: Mapping[str, Any]) -> dict[str, str]:
-    """Name -> SHA-256 of the user's files that run."""
+    """Name -> SHA-256 of the user's files that run or that the task reads."""
     from icllab.examination.subject import file_digest
 
-    named = (
-        text.rpartition(":")[0] for text in (request["network"], request["task"].split()[0], request["load"] or "")
-    )
-    return {path.name: file_digest(path) for path in map(Path, named) if path.suffix == ".py" and path.is_file()}
+    values = [word.partition("=")[2] or word for word in shlex.split(request["task"])]
+    places = [text.rpartition(":")[0] for text in (request["network"], request["load"] or "", *values)]
+    return {path.name: file_digest(path) for path in map(Path, [*places, *values]) if path.is_file()}
 
 
 def sections_in_child(

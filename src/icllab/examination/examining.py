@@ -1,5 +1,6 @@
 """The examination of a network: sections in order, their cells, and the sentences that come first."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from icllab.core.views import one_line
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.examination.measuring import losses
 from icllab.examination.report import card, html
-from icllab.examination.results import Answered, Results, read_cell, write_cell
+from icllab.examination.results import Answered, Results, circuit, read_cell, write_cell
 from icllab.examination.section import LEVEL, SIZES, TEXTS, UNDECIDED, Pace, Section, Size, holm
 from icllab.examination.sections import SECTIONS
 from icllab.examination.sentences import LANGUAGE, ORDER, first_sentences
@@ -53,6 +54,7 @@ class Examination(Results):
                         "reason": section.reason,
                         "seconds": section.seconds,
                         **({} if section.finding is None else vars(section.finding)),
+                        **({} if section.dataset is None else circuit(section.dataset)),
                     }
                     for section in self.sections
                 ],
@@ -144,7 +146,8 @@ def pace_of(subject: Subject) -> Pace:
     prompts = sample_prompts(subject.task, key=jax.random.key(0), prompts=count)
     times = [time.perf_counter()]
     for _ in range(2):
-        losses(subject.network, subject.task, prompts)
+        with contextlib.suppress(Exception):  # each section says what the network raises
+            losses(subject.network, subject.task, prompts)
         times.append(time.perf_counter())
     first, again = times[1] - times[0], times[2] - times[1]
     return Pace(max(first - again, 0.0) if is_language else first, again)
@@ -185,7 +188,7 @@ def header_of(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]
         "kind": subject.kind,
         "task": " ".join(repr(subject.task).split()),
         "size": size.name,
-        "prompts": size.prompts,
+        "prompts": size.texts if subject.kind == "language model" else size.prompts,
         "key": np.asarray(jax.random.key_data(key)).ravel().tolist(),
         "trained_on": subject.trained_on,
         "checkpoints": list(subject.checkpoints),

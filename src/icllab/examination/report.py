@@ -76,7 +76,7 @@ def card(examination: Results) -> Html:
         tag("ol", *(tag("li", sentence) for sentence in first_sentences(examination)), class_="first"),
         tag("p", tag("b", "Task. "), str(header["task"])),
         tag("p", origin, class_="origin"),
-        *([tag("p", f"Files that ran, by SHA-256: {files}.", class_="origin")] if files else []),
+        *([tag("p", f"Files that ran or were read, by SHA-256: {files}.", class_="origin")] if files else []),
         *([tag("h2", "Not asked"), tag("ul", *rows)] if rows else []),
     )
 

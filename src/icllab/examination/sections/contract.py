@@ -25,7 +25,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     """Positions that see their target or later entries, repetition, finite answers, and the slope of the answers."""
     task, whole = subject.contract_task, subject.kind != "language model"
     test = examine_causality(subject.network, task, key=key)
-    first = max(64 if whole else 8, _CLASSES // _classes(subject))
+    first = max(64 if whole else 4, _CLASSES // _classes(subject))
     prompts = sample_prompts(task, key=key, prompts=size.prompts, first=first)
     answers, right = outputs(subject.network, task, prompts), targets(subject.task, prompts)
     right = right[:, -answers.shape[1] :]
@@ -42,11 +42,16 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
             "finite": ("position", finite.astype(int)),
             "slope": slope,
             "slope_error": error,
-            "answers_rms": float(np.sqrt(np.mean(answers[:, scored] ** 2))) if scored.any() else np.nan,
-            "targets_rms": float(np.sqrt(np.mean(np.asarray(right[:, scored], float) ** 2))),
+            "answers_rms": _root_mean_square(answers[:, scored]),
+            "targets_rms": _root_mean_square(np.asarray(right[:, scored], float)),
         },
         attrs={"longer": _longer(subject, key), "warnings": list(subject.complaints), "kind": subject.kind},
     )
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    """Root of the mean square; NaN of no values."""
+    return float(np.sqrt(np.mean(values**2))) if values.size else np.nan
 
 
 def _classes(subject: Subject) -> int:

@@ -38,9 +38,11 @@ SHOTS, SYMBOLS = (0, 2, 8), "symbols"
 _PAIRS = {"right": pair_tables.ANTONYMS, "shuffled": pair_tables.ANTONYMS, SYMBOLS: pair_tables.KINDS}
 
 
-def tasks_of(subject: Subject) -> dict[tuple[str, int], FewShot]:
+def tasks_of(subject: Subject) -> dict[tuple[Any, int], FewShot]:
     """The tasks by labels and number of examples."""
-    chosen = [("right", k) for k in SHOTS] + [("shuffled", k) for k in SHOTS[1:]] + [(SYMBOLS, SHOTS[-1])]
+    chosen: list[tuple[Any, int]] = (
+        [("right", k) for k in SHOTS] + [("shuffled", k) for k in SHOTS[1:]] + [(SYMBOLS, SHOTS[-1])]
+    )
     return {
         (labels, k): FewShot.from_pairs(
             _PAIRS[labels], subject.tokenizer, shots=k, labels=labels, balanced=labels == SYMBOLS,

@@ -16,9 +16,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import IclError
 from icllab.core.protocols import position_losses
-from icllab.diagnostics import head_effects, head_scores
+from icllab.diagnostics import head_effects, head_scores, probe_layers
 from icllab.diagnostics.behaviour.answers import Question, answers_to, sample_prompts
-from icllab.examination.measuring import Paired
+from icllab.examination.measuring import Paired, bayes
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models import FromTorch, ablated
@@ -70,7 +70,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     for name, samples in {"rest": change, "all_heads": whole, "loss": plain}.items():
         variables |= {name: samples.mean(), f"{name}_error": samples.std(ddof=1) / np.sqrt(len(samples))}
     dataset = xr.Dataset(variables, {"attention_head": names}, {"kind": subject.kind, "warnings": []})
-    return dataset.assign(_scores(subject, of_prompts))
+    return dataset.assign(_scores(subject, of_prompts)).assign(_probes(subject, size, jax.random.fold_in(key, 2)))
 
 
 def head_counts(network: Any, task: Any) -> list[int]:
@@ -120,6 +120,21 @@ def _scores(subject: Subject, key: PRNGKeyArray) -> dict[str, Any]:
     return {str(name): scores[name] for name in scores.data_vars}
 
 
+def _probes(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]:
+    """R² [layer] of linear probes for ridge's answer in the query's stream, 0 the embedding; none without a stream."""
+    try:
+        ridge = bayes(subject)["ridge"]
+        counts = {"prompts": size.prompts, "fitting": 4 * size.prompts}
+        found = probe_layers(subject.network, [ridge], subject.task, key=key, **counts)
+    except (IclError, KeyError):
+        return {}
+    of_query = found.sel(slot="query").isel(algorithm_step=1)
+    return {
+        name: ("layer", of_query[part].values)
+        for name, part in {"probe": "r_squared", "probe_error": "r_squared_error"}.items()
+    }
+
+
 def replaced(network: Any, task: Any, weights: Array, prompts: Any, others: Any, late: slice) -> np.ndarray:
     """Losses [prompt] at ``late`` positions, with the outputs of weighted heads replaced by those on other prompts."""
 
@@ -160,13 +175,23 @@ def judge(dataset: xr.Dataset) -> Finding:
     start = f"Ablation of {names[top]} costs most, {float(effects[top]):.3g} ± {float(errors[top]):.1g}"
     middle = f"; named are {listed}" if named else "; no head is named"
     sentence = (
-        f"{start}{middle}; with the outputs of all others replaced the loss changes by {rest:.3g} ± {rest_error:.1g}."
+        f"{start}{middle}; with the outputs of all others replaced the loss changes by {rest:.3g} ± {rest_error:.1g}"
+        f"{_read(dataset)}."
     )
     null = f"with the outputs of all heads replaced it changes by {together:.3g} ± {together_error:.1g}"
     what = f"rise of the loss without {names[top]}"
     smallest = f"a rise of {2.8 * float(errors[top]):.2g}"
     change = f"a head whose ablation costs {least:.2g}, a tenth of the benefit of the context"
     return Finding(verdict, sentence, float(effects[top]), float(errors[top]), what, null, smallest, change, p_value)
+
+
+def _read(dataset: xr.Dataset) -> str:
+    """The layers from which a linear probe reads ridge's answer, in words."""
+    if "probe" not in dataset:
+        return ""
+    values = dataset["probe"].values
+    numbers = ", ".join(f"{value:.2f}" for value in values)
+    return f"; a linear probe reads ridge's answer from the embedding and each layer with R² {numbers}"
 
 
 def figure(dataset: xr.Dataset) -> "Figure":

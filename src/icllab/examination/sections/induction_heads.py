@@ -29,7 +29,7 @@ from icllab.models import ablated
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEAST, SHARE, DRAWS, CHOICE = 0.1, 0.03, 3, 4
+LEAST, SHARE, DRAWS, CHOICE, MOST = 0.1, 0.03, 3, 4, 16
 Pair: TypeAlias = tuple[int, int]
 _SCORES = {
     "induction": "induction_score",
@@ -129,7 +129,8 @@ def figure(dataset: xr.Dataset) -> "Figure":
     """The largest induction scores."""
     from icllab.examination.drawing import bars
 
-    return bars(dataset, "induction_score", "attention_head")
+    largest = np.argsort(-np.nan_to_num(dataset["induction_score"].values))[:MOST]
+    return bars(dataset.isel(attention_head=largest), "induction_score", "attention_head")
 
 
 def lacks(subject: Subject) -> str:

@@ -73,7 +73,8 @@ def figure(dataset: xr.Dataset) -> "Figure":
     """Loss by position."""
     from icllab.examination.drawing import lines
 
-    return lines(dataset, "loss", x="position", hue="predictor", first="repeated")
+    tokens = dataset.rename(position="tokens read")
+    return lines(tokens, "loss", x="tokens read", hue="predictor", first="repeated")
 
 
 SECTION = Section(
