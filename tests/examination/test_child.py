@@ -76,6 +76,16 @@ for name in request["sections"]:
     assert "twice" in sections[1].reason or "2 times its stated cost" in sections[1].reason
 
 
+def test_files_that_run_and_files_that_the_task_reads_have_a_digest(file, tmp_path):
+    text = tmp_path / "book.txt"
+    text.write_text("once upon a time")
+    plain = request(tmp_path, file, task=f"text {text} tokens=8")
+    before = child.files(plain)
+    assert sorted(before) == ["book.txt", "network.py"]
+    text.write_text("twice upon a time")
+    assert child.files(plain)["book.txt"] != before["book.txt"]
+
+
 def test_an_error_of_the_child_is_one_line_here(tmp_path):
     body = 'print(json.dumps({"error": "network: expected a file", "exit_status": 2}), flush=True)\n'
     plain = request(tmp_path, tmp_path / "network.py")

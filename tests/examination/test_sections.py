@@ -13,6 +13,7 @@ from icllab.algorithms.estimators import NearestNeighbours
 from icllab.core.protocols import AbstractPredictor
 from icllab.examination.examining import Examination, answer
 from icllab.examination.measuring import Mean, Zero, latest, shuffled
+from icllab.examination.results import circuit
 from icllab.examination.section import SIZES, Pace, Size
 from icllab.examination.sections import SECTIONS, heads
 from icllab.examination.sentences import first_sentences
@@ -335,6 +336,20 @@ def test_shuffled_prompts_keep_the_query_its_target_and_every_label():
     assert np.array_equal(changed.y[:, -1], prompts.y[:, -1])
     assert np.array_equal(np.sort(changed.y, axis=1), np.sort(prompts.y, axis=1))
     assert not np.array_equal(changed.y, prompts.y)
+
+
+@pytest.mark.slow
+def test_probes_read_the_answer_of_ridge_where_a_layer_writes_it():
+    step = constructions.gradient_descent(algorithms.GradientDescent(0.9, layers=1, dim=2, normalised=True, half=True))
+    probes = heads._probes(Subject.of(step, TASK), SMALL, jax.random.key(0))
+    assert probes["probe"][1][0] < 0.2 < 0.4 < probes["probe"][1][1]
+    assert heads._probes(Subject.of(RIDGE, TASK), SMALL, jax.random.key(0)) == {}
+
+
+def test_heads_have_the_names_of_the_circuit_track():
+    values = {"ablation_effect": ("attention_head", [0.5, 0.0]), "named": ("attention_head", [1, 0])}
+    nodes = circuit(xr.Dataset(values, {"attention_head": ["block0.1", "block12.3"]}))["circuit"]["nodes"]
+    assert nodes == {"a0.h1": {"score": 0.5, "in_graph": True}, "a12.h3": {"score": 0.0, "in_graph": False}}
 
 
 def test_a_section_that_raises_says_so_and_the_others_go_on():

@@ -232,7 +232,8 @@ class ExamineOptions:
     """Sections, task and sample size of an examination."""
 
     task: Annotated[
-        str | None, Parameter(help="Task of its training: 'linear_regression:raventos dim=8 length=16'.")
+        str | None,
+        Parameter(help="Task of its training: 'linear_regression:raventos dim=8'; of a language model 'text FILE'."),
     ] = None
     only: Annotated[list[str] | None, Parameter(help="Sections to ask.")] = None
     skip: Annotated[list[str] | None, Parameter(help="Sections to leave out.")] = None

@@ -7,6 +7,7 @@ section before it begins, and how it ended. Measurements lie in the folder of ce
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -41,8 +42,8 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
     from icllab.examination.sections import SECTIONS
     from icllab.examination.subject import Subject
 
-    network, task, checkpoints = opened(request)
-    subject = Subject.of(network, task, name=request["name"], trained_on=request["trained_on"], checkpoints=checkpoints)
+    network, task, facts = opened(request)
+    subject = Subject.of(network, task, name=request["name"], trained_on=request["trained_on"], **facts)
     key, folder, names = jax.random.key(request["key"]), Path(request["folder"]), request["sections"]
     pace = examining.pace_of(subject)
     # A timing chooses the size of a new folder alone: cells that are there go on at their own.
@@ -63,7 +64,7 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
         if name in skipped:
             return skipped[name]
         section = SECTIONS[name]
-        if not section.lacks(subject):
+        if not section.unasked(subject):
             send(begin=name, cost=section.cost(size, pace))
         return examining.answer(subject, section, size, key, pace)
 
@@ -71,25 +72,25 @@ def _serve(request: Mapping[str, Any], send: Callable[..., Any]) -> None:
         send(end=answered.name, status=answered.status, reason=answered.reason)
 
 
-def opened(request: Mapping[str, Any]) -> tuple[Any, Any, dict[int, Any]]:
-    """The network, the task and the checkpoints of a request, by their names."""
+def opened(request: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """The network, the task, and the checkpoints and the tokenizer of a request, by their names."""
+    from icllab.examination.subject import task_and_tokenizer
     from icllab.lab.networks import checkpoints, network
-    from icllab.tasks.parsing import parse
 
     options = {name: request[name] for name in ("store", "family", "heads")}
-    task = parse(request["task"])
+    opened = network(request["network"], **options)
+    task, tokenizer = task_and_tokenizer(request["task"], opened, request["network"])
     steps = {} if not request["checkpoints"] else checkpoints(request["checkpoints"], request["load"])
-    return network(request["network"], **options), task, steps
+    return opened, task, {"checkpoints": steps, "tokenizer": tokenizer}
 
 
 def files(request: Mapping[str, Any]) -> dict[str, str]:
-    """Name -> SHA-256 of the user's files that run."""
+    """Name -> SHA-256 of the user's files that run or that the task reads."""
     from icllab.lab.subjects import file_digest
 
-    named = (
-        text.rpartition(":")[0] for text in (request["network"], request["task"].split()[0], request["load"] or "")
-    )
-    return {path.name: file_digest(path) for path in map(Path, named) if path.suffix == ".py" and path.is_file()}
+    values = [word.partition("=")[2] or word for word in shlex.split(request["task"])]
+    places = [text.rpartition(":")[0] for text in (request["network"], request["load"] or "", *values)]
+    return {path.name: file_digest(path) for path in map(Path, [*places, *values]) if path.is_file()}
 
 
 def sections_in_child(

@@ -116,5 +116,5 @@ def part(rows: Sequence[Mapping[str, Any]]) -> Html:
         ]
         for row in rows
     ]
-    columns = dict.fromkeys(("claim", "sentence", "of its own network", "of this network"), "")
+    columns: dict[str, str] = dict.fromkeys(("claim", "sentence", "of its own network", "of this network"), "")
     return joined(tag("h2", "Claims about such a network"), table(columns, cells))

@@ -1,8 +1,10 @@
 """The examination of a network: sections in order, their cells, and the sentences that come first."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,14 @@ from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.examination.claims import applicable, asked
 from icllab.examination.measuring import losses
 from icllab.examination.report import card, html
-from icllab.examination.results import Answered, Results, read_cell, write_cell
-from icllab.examination.section import LEVEL, SIZES, UNDECIDED, Pace, Section, Size, holm
+from icllab.examination.results import Answered, Results, circuit, read_cell, write_cell
+from icllab.examination.section import LEVEL, SIZES, TEXTS, UNDECIDED, Pace, Section, Size, holm
 from icllab.examination.sections import SECTIONS
-from icllab.examination.sentences import first_sentences
-from icllab.examination.subject import Subject
+from icllab.examination.sentences import LANGUAGE, ORDER, first_sentences
+from icllab.examination.subject import Subject, task_and_tokenizer
+from icllab.lab.networks import network as open_network
 
-FIRST = ("in_context", "algorithm", "memorising", "theory", "heads", "contract")
+FIRST = (*ORDER, *LANGUAGE, "contract")
 """Sections whose verdicts are stated first, and whose joint error is kept."""
 
 
@@ -52,6 +55,7 @@ class Examination(Results):
                         "reason": section.reason,
                         "seconds": section.seconds,
                         **({} if section.finding is None else vars(section.finding)),
+                        **({} if section.dataset is None else circuit(section.dataset)),
                     }
                     for section in self.sections
                 ],
@@ -87,7 +91,8 @@ def examine(
     their own. At one size, numbers depend on the key alone.
 
     Args:
-        network: Predictor of one prompt, or a mapping of names to several, which answer the same prompts.
+        network: Predictor of one prompt, or its name, as :func:`icllab.network` takes it; or a mapping of names to
+            several, which answer the same prompts.
         task: Task of the network's training; or its text, as :func:`icllab.tasks.parse` takes it.
         key: Key of all prompts.
         only: Names of sections to ask; None: all that apply.
@@ -110,7 +115,10 @@ def examine(
         shared = {"key": key, "only": only, "skip": skip, "minutes": minutes, "size": size, "trained_on": trained_on}
         shared["claims"] = claims
         return {str(label): _one(examine(one, task, name=str(label), **shared)) for label, one in network.items()}
-    subject = Subject.of(network, task, name=name or "the network", trained_on=trained_on, checkpoints=checkpoints)
+    opened = open_network(network) if isinstance(network, str | PathLike) else network
+    task, tokenizer = task_and_tokenizer(task, opened, network)
+    facts = {"trained_on": trained_on, "checkpoints": checkpoints, "tokenizer": tokenizer}
+    subject = Subject.of(opened, task, name=name or "the network", **facts)
     names = section_names(only, skip)
     pace = pace_of(subject)
     chosen = size_of(size, minutes, subject, names, pace)
@@ -133,17 +141,24 @@ def section_names(only: Sequence[str] | None, skip: Sequence[str]) -> list[str]:
     """Names of the sections to ask, in order."""
     for name in [*(only or ()), *skip]:
         require_known("section", name, SECTIONS)
-    return [name for name in SECTIONS if (only is None or name in only) and name not in skip]
+    asked = [name for name in SECTIONS if not SECTIONS[name].on_request] if only is None else only
+    return [name for name in SECTIONS if name in asked and name not in skip]
 
 
 def pace_of(subject: Subject) -> Pace:
-    """Time the answers to 256 prompts, the first and the second time."""
-    prompts = sample_prompts(subject.task, key=jax.random.key(0), prompts=256)
+    """Time the answers to 256 prompts, the first and the second time; of a language model to 16, and compilation."""
+    if subject.broken:
+        return Pace(0.0, 0.0)
+    is_language = subject.kind == "language model"
+    count = 256 // TEXTS if is_language else 256
+    prompts = sample_prompts(subject.task, key=jax.random.key(0), prompts=count)
     times = [time.perf_counter()]
     for _ in range(2):
-        losses(subject.network, subject.task, prompts)
+        with contextlib.suppress(Exception):  # each section says what the network raises
+            losses(subject.network, subject.task, prompts)
         times.append(time.perf_counter())
-    return Pace(times[1] - times[0], times[2] - times[1])
+    first, again = times[1] - times[0], times[2] - times[1]
+    return Pace(max(first - again, 0.0) if is_language else first, again)
 
 
 def size_of(size: str | None, minutes: float, subject: Subject, names: Sequence[str], pace: Pace) -> Size:
@@ -153,7 +168,7 @@ def size_of(size: str | None, minutes: float, subject: Subject, names: Sequence[
         return SIZES[size]
     if not minutes > 0:
         raise expected("minutes", "a positive number", minutes)
-    applying = [SECTIONS[name] for name in names if not SECTIONS[name].lacks(subject)]
+    applying = [SECTIONS[name] for name in names if not SECTIONS[name].unasked(subject)]
     fits = [s for s in SIZES.values() if sum(part.cost(s, pace) for part in applying) <= 60 * minutes]
     return fits[-1] if fits else next(iter(SIZES.values()))
 
@@ -162,7 +177,7 @@ def too_long(
     subject: Subject, names: Sequence[str], size: Size, pace: Pace, budget: float | None
 ) -> dict[str, Answered]:
     """Sections, the most expensive first, that do not fit the budget together with the others; by name."""
-    costs = {name: SECTIONS[name].cost(size, pace) for name in names if not SECTIONS[name].lacks(subject)}
+    costs = {name: SECTIONS[name].cost(size, pace) for name in names if not SECTIONS[name].unasked(subject)}
     dropped: dict[str, Answered] = {}
     for name in sorted(costs, key=costs.__getitem__, reverse=True):
         if budget is None or sum(costs.values()) - sum(costs[other] for other in dropped) <= budget:
@@ -181,7 +196,7 @@ def header_of(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]
         "kind": subject.kind,
         "task": " ".join(repr(subject.task).split()),
         "size": size.name,
-        "prompts": size.prompts,
+        "prompts": size.texts if subject.kind == "language model" else size.prompts,
         "key": np.asarray(jax.random.key_data(key)).ravel().tolist(),
         "trained_on": subject.trained_on,
         "checkpoints": list(subject.checkpoints),
@@ -192,8 +207,10 @@ def header_of(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]
 
 def answer(subject: Subject, section: Section, size: Size, key: PRNGKeyArray, pace: Pace) -> Answered:
     """Measure and judge a section, or say why it does not apply or what it raised."""
-    if reason := section.lacks(subject):
+    if reason := section.unasked(subject):
         return Answered(section.name, "not asked", reason)
+    if subject.broken:
+        return Answered(section.name, "failed", subject.broken)
     cost, start = section.cost(size, pace), time.perf_counter()
     try:
         with collected():

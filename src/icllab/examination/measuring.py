@@ -1,11 +1,13 @@
 """Prompts of a section, answers and losses of a network on them, and baselines that combine nothing."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab import algorithms
@@ -62,6 +64,12 @@ class Paired(NamedTuple):
     def of(cls, samples: Float[np.ndarray, " prompt"]) -> "Paired":
         """Mean and error of samples, one for each prompt."""
         return cls(float(np.mean(samples)), float(np.std(samples, ddof=1) / np.sqrt(len(samples))))
+
+    @classmethod
+    def variables(cls, samples: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Means by name, each with an ``_error``."""
+        pairs = {name: cls.of(values) for name, values in samples.items()}
+        return {name: pair.mean for name, pair in pairs.items()} | {f"{n}_error": p.error for n, p in pairs.items()}
 
 
 def losses(network: Predictor, task: Any, prompts: Any) -> Float[np.ndarray, "prompt position"]:
@@ -127,6 +135,18 @@ def shuffled(prompts: Any, *, key: PRNGKeyArray) -> Any:
         return eqx.tree_at(lambda p: (p.label_vectors, p.labels), prompt, changed)
 
     return jax.vmap(one)(prompts, keys)
+
+
+def table_of(rows: dict[str, np.ndarray]) -> xr.Dataset:
+    """Mean loss and error [predictor, position]; NaN where a predictor does not answer."""
+    width = max(samples.shape[1] for samples in rows.values())
+    means, errors = np.full((2, len(rows), width), np.nan)
+    for mean, error, samples in zip(means, errors, rows.values(), strict=True):
+        mean[-samples.shape[1] :] = samples.mean(0)
+        error[-samples.shape[1] :] = samples.std(0, ddof=1) / np.sqrt(len(samples))
+    axes = ("predictor", "position")
+    coords = {"predictor": list(rows), "position": np.arange(width)}
+    return xr.Dataset({"loss": (axes, means), "loss_error": (axes, errors)}, coords)
 
 
 def bayes(subject: Subject) -> dict[str, Predictor]:

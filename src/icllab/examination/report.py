@@ -9,7 +9,7 @@ from icllab.examination.claims import part
 from icllab.examination.comparison import differences
 from icllab.examination.results import Answered, Results
 from icllab.examination.sections import SECTIONS
-from icllab.examination.sentences import first_sentences
+from icllab.examination.sentences import first_sentences, recorded, references
 from icllab.figures.markup import Html, document, embedded, joined, table, tag
 
 _DPI = 150
@@ -66,13 +66,19 @@ def card(examination: Results) -> Html:
         "most 5 % (Holm)."
     )
     files = "; ".join(f"{name} {str(digest)[:12]}" for name, digest in dict(header.get("files", {})).items())
-    skipped = [section for section in examination.sections if section.finding is None]
-    rows = [tag("li", tag("b", section.name), f": {section.status}: {section.reason}") for section in skipped]
+    skipped: dict[tuple[str, str], list[str]] = {}
+    for section in examination.sections:
+        if section.finding is None:
+            skipped.setdefault((section.status, section.reason), []).append(section.name)
+    rows = [tag("li", tag("b", ", ".join(names)), f": {status}: {why}") for (status, why), names in skipped.items()]
+    asked = {section.name for section in examination.sections}
+    unasked = [name for name, section in SECTIONS.items() if section.on_request and name not in asked]
+    rows += [tag("li", tag("b", name), f": only if it is asked for, by --only {name}") for name in unasked]
     return joined(
         tag("ol", *(tag("li", sentence) for sentence in first_sentences(examination)), class_="first"),
         tag("p", tag("b", "Task. "), str(header["task"])),
         tag("p", origin, class_="origin"),
-        *([tag("p", f"Files that ran, by SHA-256: {files}.", class_="origin")] if files else []),
+        *([tag("p", f"Files that ran or were read, by SHA-256: {files}.", class_="origin")] if files else []),
         *([tag("h2", "Not asked"), tag("ul", *rows)] if rows else []),
     )
 
@@ -86,7 +92,13 @@ def _section(section: Answered, examination: Results) -> Html:
     assert finding is not None
     kind = "bad" if finding.fault else "doubt" if finding.verdict == "undecided" else ""
     rows = [["number", f"{with_error(finding.number, finding.error)} ({finding.what})"]]
-    named = {"null": finding.null, "smallest effect seen": finding.smallest, "would change it": finding.change}
+    others = recorded(section.name) if section.name in references() else ""
+    named = {
+        "other models": others,
+        "null": finding.null,
+        "smallest effect seen": finding.smallest,
+        "would change it": finding.change,
+    }
     rows += [[name, text] for name, text in named.items() if text]
     if finding.p_value is not None:
         rows.append(["p-value", f"{finding.p_value:.2g}"])

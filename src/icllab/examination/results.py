@@ -1,6 +1,7 @@
 """Results of an examination: sections with their measurements and findings, and the files that keep them."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,22 @@ class Results:
                 write_cell(at, section)
         write_header(at, self.header)
         return at
+
+
+def circuit(dataset: xr.Dataset) -> dict[str, Any]:
+    """The heads of a Dataset by the names of the MIB circuit track, ``a5.h1``, with their scores, and which are named.
+
+    The score is the effect of a head's ablation, or its induction score where heads are not ablated one by one.
+    """
+    if "named" not in dataset:
+        return {}
+    name = "ablation_effect" if "ablation_effect" in dataset else "induction_score"
+    rows = zip(dataset["attention_head"].values, dataset[name].values, dataset["named"].values, strict=True)
+    nodes = {
+        re.sub(r"block(\d+)\.(\d+)", r"a\1.h\2", str(head)): {"score": float(score), "in_graph": bool(is_named)}
+        for head, score, is_named in rows
+    }
+    return {"circuit": {"nodes": nodes, "edges": {}}}
 
 
 def write_header(at: Path, header: Mapping[str, Any]) -> None:

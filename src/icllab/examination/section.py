@@ -9,7 +9,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 from scipy.special import ndtr
 
-from icllab.examination.subject import Subject
+from icllab.examination.subject import Kind, Subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 UNDECIDED = "undecided"
 GRADIENT = 1.0
 """Cost of a gradient on 64 prompts, in answers to 256."""
+TEXTS = 16
+"""Prompts of other networks in the place of one of a language model, in sizes and costs."""
+MOST = 160  # characters of what a network raises, outside of the contract
 LEVEL = 0.05
 """Probability of any false verdict among those that a report states first, by Holm's correction."""
 
@@ -37,6 +40,11 @@ class Size(NamedTuple):
     fitting: int
     heads: int
     moves: int
+
+    @property
+    def texts(self) -> int:
+        """Number of prompts of a language model."""
+        return self.prompts // TEXTS
 
 
 _RUNGS = Size("small", 512, 256, 256, 50), Size("medium", 2048, 512, 512, 200), Size("large", 8192, 2048, 2048, 800)
@@ -94,6 +102,8 @@ class Section:
         batches: Number of batches of 256 prompts that the measurement answers for each 256 prompts of its size.
         programs: Number of programs that are compiled, about.
         gradients: Size -> number of gradients on 64 prompts.
+        kinds: Kinds of prompts to which the question applies.
+        on_request: True if the question is asked only by its name.
     """
 
     name: str
@@ -106,6 +116,16 @@ class Section:
     batches: float = 4.0
     programs: int = 8
     gradients: Callable[[Size], float] = lambda size: 0.0
+    kinds: tuple[Kind, ...] = ("regression", "item labels", "tokens")
+    on_request: bool = False
+
+    def unasked(self, subject: Subject) -> str:
+        """Why the question does not apply to a subject; empty if it does."""
+        if subject.kind not in self.kinds:
+            return f"it applies to the kinds {', '.join(self.kinds)}, and this network is of the kind {subject.kind}"
+        if subject.broken and self.name != "contract":
+            return f"the network raises on a prompt of the task ({subject.broken[:MOST]})"
+        return "" if subject.broken else self.lacks(subject)
 
     def cost(self, size: Size, pace: "Pace") -> float:
         """Seconds of the measurement."""
@@ -120,6 +140,13 @@ def tail(distance: float, error: float) -> float:
     if error == 0:
         return 0.0 if distance > 0 else 1.0
     return float(ndtr(-distance / error))
+
+
+def decided(beyond: float, error: float, yes: str, no: str) -> tuple[str, float]:
+    """The verdict that a number is above zero, that it is below, or undecided; and its one-sided p-value."""
+    above, below = tail(beyond, error), tail(-beyond, error)
+    p_value = min(above, below)
+    return (UNDECIDED if p_value > LEVEL else yes if above < below else no), p_value
 
 
 def holm(p_values: dict[str, float], level: float = LEVEL) -> dict[str, bool]:

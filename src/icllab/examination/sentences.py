@@ -1,18 +1,62 @@
 """The six sentences with which a report begins: one for each question, with its numbers, or why it cannot be said."""
 
-from typing import TYPE_CHECKING
+import functools
+import importlib.resources
+from typing import TYPE_CHECKING, Any
+
+from icllab.core.files import parse_json
+from icllab.core.spelling import with_error
 
 if TYPE_CHECKING:
     from icllab.examination.results import Answered, Results
 
 ORDER = ("in_context", "algorithm", "memorising", "theory", "heads")
+LANGUAGE = ("text", "repeats", "induction_heads", "few_shot")
+_FAILURES = {
+    "in_context": ("does not learn in context",),
+    "elsewhere": ("fails on fresh tasks", "fails elsewhere"),
+    "memorising": ("memorised",),
+    "text": ("does not use its context",),
+    "repeats": ("does not repeat",),
+    "few_shot": ("no benefit",),
+}
+"""Verdicts that are the worst thing found, if nothing is a fault of the network; the worst first."""
 
 
 def first_sentences(examination: "Results") -> list[str]:
-    """Six sentences: learning in context, algorithm, memorising, theory, heads, and the worst thing found."""
+    """Six sentences, the last of the worst thing found.
+
+    Of a language model: its loss on the text, repeats, heads, few-shot prompts, and the recorded values of other
+    models; of others: learning in context, algorithm, memorising, theory, heads.
+    """
     by_name = {section.name: section for section in examination.sections}
-    said = [_sentence(by_name[name]) if name in by_name else f"{name}: skipped." for name in ORDER]
-    return [*said, worst(examination)]
+    is_language = examination.header.get("kind") == "language model"
+    order = LANGUAGE if is_language else ORDER
+    said = [_sentence(by_name[name]) if name in by_name else f"{name}: skipped." for name in order]
+    return [*said, *([beside(examination)] if is_language else []), worst(examination)]
+
+
+@functools.cache
+def references() -> dict[str, Any]:
+    """Section -> model -> recorded number and error, and the meaning of the number."""
+    return parse_json((importlib.resources.files("icllab.examination") / "references.json").read_text())["sections"]
+
+
+def beside(examination: "Results") -> str:
+    """The numbers of the network beside those recorded of other models."""
+    parts = []
+    for section in examination.sections:
+        if section.finding is not None and section.name in references():
+            stated = with_error(section.finding.number, section.finding.error)
+            parts.append(f"{section.name.replace('_', ' ')} {stated} ({recorded(section.name)})")
+    if not parts:
+        return "Beside other models: no number that is recorded of them was measured."
+    return f"Beside other models: {'; '.join(parts)}; the loss on a text depends on the text."
+
+
+def recorded(section: str) -> str:
+    """The recorded values of a section, as text."""
+    return ", ".join(f"{model} {with_error(*value)}" for model, value in references()[section].items())
 
 
 def _sentence(section: "Answered") -> str:
@@ -31,14 +75,8 @@ def worst(examination: "Results") -> str:
         if section.status in ("failed", "ended"):
             return f"Worst: the section {section.name!r} {section.status}: {section.reason.removesuffix('.')}."
     by_name = {section.name: section.finding for section in examination.sections if section.finding is not None}
-    if (finding := by_name.get("in_context")) and finding.verdict == "does not learn in context":
-        return f"Worst: the network does not learn in context; {finding.null}."
-    for name in ("elsewhere", "memorising"):
-        if (finding := by_name.get(name)) and finding.verdict in (
-            "fails on fresh tasks",
-            "fails elsewhere",
-            "memorised",
-        ):
+    for name, verdicts in _FAILURES.items():
+        if (finding := by_name.get(name)) and finding.verdict in verdicts:
             return f"Worst: {finding.verdict}. {finding.sentence}"
     if finding := by_name.get("elsewhere"):
         return f"Worst: no fault was found. {finding.sentence}"

@@ -52,12 +52,13 @@ _UNITS = {AbstractInputs: GaussianInputs, AbstractWeights: GaussianWeights}  # o
 Arguments = dict[str, inspect.Parameter]
 
 
-def parse(text: Any) -> Any:
+def parse(text: Any, **objects: Any) -> Any:
     """The task of a text; a task itself is returned as it is.
 
     A task takes the fields of its constructor, and ``key=``, 0 by default, for what it draws once. Task vectors may
     have a ``pool=``, a file [task, dim] or a number of vectors that ``key`` draws. ``vectors=`` is a file of the class
     means and label vectors of items. ``first=`` and ``ids=`` are those of :class:`.TokenIds`, for tasks of tokens.
+    ``objects`` are values of fields that no text names, such as a ``tokenizer``.
 
     Raises:
         InputError: The text is not that of a task; one line says what was expected, what came, and the nearest name.
@@ -68,9 +69,12 @@ def parse(text: Any) -> Any:
     try:
         head, *words = shlex.split(text) or [""]
         paths = {"paths" if head == "text" else "path": word for word in words if "=" not in word}
-        given = paths | {word.partition("=")[0]: word.partition("=")[2] for word in words if "=" in word}
+        given: dict[str, Any] = paths | {
+            word.partition("=")[0]: word.partition("=")[2] for word in words if "=" in word
+        }
         if len(given) < len(words) or (paths and head not in ("table", "text")):
             raise expected("task", "NAME and field=value ..., each field once", text)
+        given |= objects
         tokens = {name: _value(name, given.pop(name)) for name in ("first", "ids") if name in given}
         task = _task(head, given)
         require_task(task)
@@ -255,8 +259,10 @@ def _key(text: str) -> Any:
     return jax.random.key(int(text))
 
 
-def _value(name: str, text: str, annotation: Any = None) -> Any:
+def _value(name: str, text: Any, annotation: Any = None) -> Any:
     """A value of its text; numbers are floats where the annotation says float."""
+    if not isinstance(text, str):
+        return text
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]

@@ -128,7 +128,7 @@ class Text(AbstractTokens):
         cls,
         paths: Iterable[str | PathLike[str]],
         *,
-        tokens: int,
+        tokens: int = 128,
         alphabet: bytes | None = None,
         tokenizer: Any = None,
         vocabulary: int | None = None,

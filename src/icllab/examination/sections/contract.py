@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.diagnostics.behaviour.answers import sample_prompts
 from icllab.diagnostics.causality import examine as examine_causality
-from icllab.examination.measuring import eighth, outputs, targets
+from icllab.examination.measuring import eighth, losses, outputs, targets
 from icllab.examination.section import Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 
@@ -24,14 +24,18 @@ _CLASSES = 2**22  # most logits of the fit of a temperature
 
 def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     """Positions that see their target or later entries, repetition, finite answers, and the slope of the answers."""
-    test = examine_causality(subject.network, subject.task, key=key)
-    prompts = sample_prompts(subject.task, key=key, prompts=size.prompts)
-    first = jax.tree.map(lambda leaf: leaf[: max(64, _CLASSES // _classes(subject))][: size.prompts], prompts)
-    answers, right = outputs(subject.network, subject.task, first), targets(subject.task, first)
+    task, whole = subject.contract_task, subject.kind != "language model"
+    test = examine_causality(subject.network, task, key=key)
+    first = max(64 if whole else 4, _CLASSES // _classes(subject))
+    prompts = sample_prompts(task, key=key, prompts=size.prompts, first=first)
+    answers, right = outputs(subject.network, task, prompts), targets(subject.task, prompts)
     right = right[:, -answers.shape[1] :]
     finite = np.asarray(np.isfinite(answers.reshape(*answers.shape[:2], -1)).all((0, 2)))
-    late = eighth(len(finite)) if subject.kind == "tokens" else 1
+    late = {"tokens": eighth(len(finite)), "language model": len(finite)}.get(subject.kind, 1)
     scored = finite & (np.arange(len(finite)) >= len(finite) - late)
+    if not whole:
+        windows = sample_prompts(subject.task, key=key, prompts=2)
+        finite = np.isfinite(losses(subject.network, subject.task, windows)).all(0)
     slope, error = _slope(answers[:, scored], right[:, scored]) if scored.any() else (np.nan, np.nan)
     return xr.Dataset(
         {
@@ -40,16 +44,21 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
             "finite": ("position", finite.astype(int)),
             "slope": slope,
             "slope_error": error,
-            "answers_rms": float(np.sqrt(np.mean(answers[:, scored] ** 2))) if scored.any() else np.nan,
-            "targets_rms": float(np.sqrt(np.mean(np.asarray(right[:, scored], float) ** 2))),
+            "answers_rms": _root_mean_square(answers[:, scored]),
+            "targets_rms": _root_mean_square(np.asarray(right[:, scored], float)),
         },
         attrs={"longer": _longer(subject, key), "warnings": list(subject.complaints), "kind": subject.kind},
     )
 
 
+def _root_mean_square(values: np.ndarray) -> float:
+    """Root of the mean square; NaN of no values."""
+    return float(np.sqrt(np.mean(values**2))) if values.size else np.nan
+
+
 def _classes(subject: Subject) -> int:
     classes = 1 if subject.kind == "regression" else subject.task.class_count
-    return classes * jax.eval_shape(lambda k: subject.task.sample(key=k), jax.random.key(0)).positions
+    return classes * jax.eval_shape(lambda k: subject.contract_task.sample(key=k), jax.random.key(0)).positions
 
 
 def _slope(answers: np.ndarray, right: np.ndarray) -> tuple[float, float]:
@@ -147,4 +156,5 @@ SECTION = Section(
     code="diagnostics.require_causal(network, task, key=key)",
     batches=2.0,
     programs=8,
+    kinds=("regression", "item labels", "tokens", "language model"),
 )

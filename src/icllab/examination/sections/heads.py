@@ -16,9 +16,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from icllab.core.errors import IclError
 from icllab.core.protocols import position_losses
-from icllab.diagnostics import head_effects, head_scores
+from icllab.diagnostics import head_effects, head_scores, probe_layers
 from icllab.diagnostics.behaviour.answers import Question, answers_to, sample_prompts
-from icllab.examination.measuring import Paired, eighth, latest
+from icllab.examination.measuring import Paired, bayes, eighth, latest
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models import FromTorch, ablated
@@ -39,7 +39,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     of_prompts, of_other = (jax.random.fold_in(key, i) for i in range(2))
     prompts = sample_prompts(subject.task, key=of_prompts, prompts=size.heads)
     plain = _loss(subject, network, prompts)
-    counts = head_counts(subject)
+    counts = head_counts(network, subject.task)
     pairs = [(block, head) for block, count in enumerate(counts) for head in range(count)]
     names = [f"block{block}.{head}" for block, head in pairs]
     costs = np.full((len(names), size.heads), np.nan)
@@ -55,8 +55,9 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     everything = jnp.zeros((len(counts), max(counts))).at[tuple(np.transpose(pairs))].set(1.0)
     rest = everything.at[tuple(np.transpose(pairs))].set(jnp.asarray(~named, float))
     other = sample_prompts(subject.task, key=of_other, prompts=size.heads)
-    change = _replaced(subject, rest, prompts, other) - plain
-    whole = _replaced(subject, everything, prompts, other) - plain
+    positions = jax.eval_shape(lambda k: subject.task.sample(key=k), key).positions
+    late = slice(-eighth(positions) if subject.kind == "tokens" else -1, None)
+    change, whole = (replaced(network, subject.task, w, prompts, other, late) - plain for w in (rest, everything))
     variables = {
         "ablation_effect": ("attention_head", mean),
         "ablation_effect_error": ("attention_head", error),
@@ -69,14 +70,13 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     for name, samples in {"rest": change, "all_heads": whole, "loss": plain}.items():
         variables |= {name: samples.mean(), f"{name}_error": samples.std(ddof=1) / np.sqrt(len(samples))}
     dataset = xr.Dataset(variables, {"attention_head": names}, {"kind": subject.kind, "warnings": []})
-    return dataset.assign(_scores(subject, of_prompts))
+    return dataset.assign(_scores(subject, of_prompts)).assign(_probes(subject, size, jax.random.fold_in(key, 2)))
 
 
-def head_counts(subject: Subject) -> list[int]:
+def head_counts(network: Any, task: Any) -> list[int]:
     """Number of heads of each block, from a trace that is not computed."""
-    network: Any = subject.network
     key = jax.random.key(0)
-    trace = eqx.filter_eval_shape(lambda m, k: m.trace(subject.task.sample(key=k)).activations, network, key)
+    trace = eqx.filter_eval_shape(lambda m, k: m.trace(task.sample(key=k)).activations, network, key)
     return heads_in(trace)
 
 
@@ -88,18 +88,19 @@ def _most_effective(subject: Subject, key: PRNGKeyArray, count: int) -> list[int
     return np.argsort(-np.abs(np.nan_to_num(effects)))[:MOST].tolist()
 
 
-class _Losses(Question):
+class Losses(Question):
     """Losses at every answered position, of a network that runs by its trace within a program of JAX."""
 
     traces = True
 
     def __call__(self, predictor: Any, task: Any, prompt: Any) -> Array:
+        """The task's loss of the prediction."""
         return position_losses(task, predictor.trace(prompt).prediction, prompt)
 
 
 def _loss(subject: Subject, network: Any, prompts: Any) -> np.ndarray:
     """Losses [prompt] where the network has seen the context."""
-    return latest(subject.kind, answers_to(_Losses(), network, subject.task, prompts))
+    return latest(subject.kind, answers_to(Losses(), network, subject.task, prompts))
 
 
 def _loss_without_context(subject: Subject, prompts: Any, plain: np.ndarray) -> np.ndarray:
@@ -118,22 +119,36 @@ def _scores(subject: Subject, key: PRNGKeyArray) -> dict[str, Any]:
     return {str(name): scores[name] for name in scores.data_vars}
 
 
-def _replaced(subject: Subject, weights: Array, prompts: Any, others: Any) -> np.ndarray:
-    """Losses [prompt] with the outputs of weighted heads replaced by those on other prompts."""
+def _probes(subject: Subject, size: Size, key: PRNGKeyArray) -> dict[str, Any]:
+    """R² [layer] of linear probes for ridge's answer in the query's stream, 0 the embedding; none without a stream."""
+    try:
+        ridge = bayes(subject)["ridge"]
+        counts = {"prompts": size.prompts, "fitting": 4 * size.prompts}
+        found = probe_layers(subject.network, [ridge], subject.task, key=key, **counts)
+    except (IclError, KeyError):
+        return {}
+    of_query = found.sel(slot="query").isel(algorithm_step=1)
+    return {
+        name: ("layer", of_query[part].values)
+        for name, part in {"probe": "r_squared", "probe_error": "r_squared_error"}.items()
+    }
+
+
+def replaced(network: Any, task: Any, weights: Array, prompts: Any, others: Any, late: slice) -> np.ndarray:
+    """Losses [prompt] at ``late`` positions, with the outputs of weighted heads replaced by those on other prompts."""
 
     def one(network: Any, weights: Array, prompt: Any, other: Any) -> Array:
         model = ablated(network, heads=weights, outputs=head_outputs(network, other))
-        values = position_losses(subject.task, model(prompt), prompt)
-        return jnp.nanmean(values[-eighth(values.shape[0]) :]) if subject.kind == "tokens" else values[-1]
+        return jnp.nanmean(position_losses(task, model(prompt), prompt)[late])
 
     # A PyTorch module answers all prompts of a block in one call.
-    block = 64 if isinstance(unedited(subject.network), FromTorch) else 8
+    block = 64 if isinstance(unedited(network), FromTorch) else 8
 
     @eqx.filter_jit
     def whole(network: Any, *arguments: Any) -> Array:
         return jax.lax.map(lambda pair: one(network, arguments[0], *pair), arguments[1:], batch_size=block)
 
-    return np.asarray(whole(subject.network, weights, prompts, others), float)
+    return np.asarray(whole(network, weights, prompts, others), float)
 
 
 def judge(dataset: xr.Dataset) -> Finding:
@@ -159,13 +174,23 @@ def judge(dataset: xr.Dataset) -> Finding:
     start = f"Ablation of {names[top]} costs most, {float(effects[top]):.3g} ± {float(errors[top]):.1g}"
     middle = f"; named are {listed}" if named else "; no head is named"
     sentence = (
-        f"{start}{middle}; with the outputs of all others replaced the loss changes by {rest:.3g} ± {rest_error:.1g}."
+        f"{start}{middle}; with the outputs of all others replaced the loss changes by {rest:.3g} ± {rest_error:.1g}"
+        f"{_read(dataset)}."
     )
     null = f"with the outputs of all heads replaced it changes by {together:.3g} ± {together_error:.1g}"
     what = f"rise of the loss without {names[top]}"
     smallest = f"a rise of {2.8 * float(errors[top]):.2g}"
     change = f"a head whose ablation costs {least:.2g}, a tenth of the benefit of the context"
     return Finding(verdict, sentence, float(effects[top]), float(errors[top]), what, null, smallest, change, p_value)
+
+
+def _read(dataset: xr.Dataset) -> str:
+    """The layers from which a linear probe reads ridge's answer, in words."""
+    if "probe" not in dataset:
+        return ""
+    values = dataset["probe"].values
+    numbers = ", ".join(f"{value:.2f}" for value in values)
+    return f"; a linear probe reads ridge's answer from the embedding and each layer with R² {numbers}"
 
 
 def figure(dataset: xr.Dataset) -> "Figure":
@@ -181,7 +206,7 @@ def lacks(subject: Subject) -> str:
     if not hasattr(network, "trace"):
         return "the network shows no activations"
     try:
-        head_counts(subject)
+        head_counts(network, subject.task)
     except IclError as error:
         return f"no heads are known ({' '.join(str(error).split())})"
     return ""

@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from icllab.diagnostics.behaviour.answers import sample_prompts
-from icllab.examination.measuring import Paired, baselines, eighth, latest, losses, mean_of_finite, shuffled
+from icllab.examination.measuring import Paired, baselines, eighth, latest, losses, mean_of_finite, shuffled, table_of
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models.torch_derivatives import with_autograd
@@ -44,7 +44,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
         values["benefit_of_untrained"] = Paired.of(benefit)
     least = latest(subject.kind, rows[list(rows)[-1]]) if subject.kind == "regression" else 0.0
     values["possible"] = Paired.of(alone - least)
-    table = _table(rows)
+    table = table_of(rows)
     numbers = {name: value.mean for name, value in values.items()}
     numbers |= {f"{name}_error": value.error for name, value in values.items()}
     attributes = {"kind": subject.kind, "unit": _UNITS[subject.kind], "network": subject.name}
@@ -58,18 +58,6 @@ def _without_context(subject: Subject, rows: dict[str, np.ndarray]) -> np.ndarra
         own = rows[subject.name]
         return mean_of_finite(own[:, : eighth(own.shape[1])])
     return rows["zero" if subject.kind == "regression" else "uniform"][:, -1]
-
-
-def _table(rows: dict[str, np.ndarray]) -> xr.Dataset:
-    """Mean loss and error [predictor, position]; NaN where a predictor does not answer."""
-    width = max(samples.shape[1] for samples in rows.values())
-    means, errors = np.full((2, len(rows), width), np.nan)
-    for mean, error, samples in zip(means, errors, rows.values(), strict=True):
-        mean[-samples.shape[1] :] = samples.mean(0)
-        error[-samples.shape[1] :] = samples.std(0, ddof=1) / np.sqrt(len(samples))
-    axes = ("predictor", "position")
-    coords = {"predictor": list(rows), "position": np.arange(width)}
-    return xr.Dataset({"loss": (axes, means), "loss_error": (axes, errors)}, coords)
 
 
 def untrained(network: Any, *, key: PRNGKeyArray) -> Any:

@@ -6,7 +6,6 @@ has no item of the query's class. A third accuracy is that on known classes whos
 
 from typing import Any
 
-import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
 
@@ -38,13 +37,16 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
 
 def judge(dataset: xr.Dataset) -> Finding:
     """Memorised, general, both or neither: each accuracy is nearer to 1 than to chance, or it is not."""
-    values, errors = (dataset[name].to_series() for name in ("accuracy", "accuracy_error"))
+    names = [str(world) for world in dataset["world"].values]
+    values, errors = (
+        dict(zip(names, map(float, dataset[name].values), strict=True)) for name in ("accuracy", "accuracy_error")
+    )
     chance = float(dataset.attrs["chance"])
     half = (1 + chance) / 2
 
     def sides(world: str) -> tuple[float, float]:
         """p-values that the accuracy is not above half-way, and that it is."""
-        gap, error = float(values[world] - half), float(errors[world])
+        gap, error = values[world] - half, errors[world]
         return tail(gap, error), tail(-gap, error)
 
     (not_context, is_context), (not_heart, is_heart) = sides("in context"), sides("by heart")
@@ -64,9 +66,9 @@ def judge(dataset: xr.Dataset) -> Finding:
         f"{by_heart} (chance {chance:.3g}); where the context exchanges labels of known classes, {exchanged} follow it."
     )
     what = "accuracy on known classes that the context does not show"
-    number, error = float(values["by heart"]), float(errors["by heart"])
+    number, error = values["by heart"], errors["by heart"]
     change = f"an accuracy on the other side of {half:.2g}, half-way from chance to 1"
-    smallest = f"a difference of {2.8 * float(np.max(errors)):.2g} in an accuracy"
+    smallest = f"a difference of {2.8 * max(errors.values()):.2g} in an accuracy"
     null = f"chance, {chance:.3g}"
     return Finding(
         verdict if p_value <= 0.05 else UNDECIDED, sentence, number, error, what, null, smallest, change, p_value
