@@ -131,7 +131,7 @@ class ByHeart(AbstractPredictor):
     def __call__(self, prompt):
         """Logits [1, class]."""
         near = jnp.argmax(self.means @ prompt.items[-1])
-        return 10 * jax.nn.one_hot(near % self.classes, self.classes)[None]
+        return 3 * jax.nn.one_hot(near % self.classes, self.classes)[None]
 
 
 class SameToken(AbstractPredictor):
