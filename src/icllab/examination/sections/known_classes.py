@@ -25,7 +25,7 @@ def worlds(task: Any) -> dict[str, Any]:
 
 
 def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
-    """The accuracy of the network in each world, and that of chance."""
+    """The accuracy of the network in each world, and of chance."""
     variants = worlds(subject.task)
     parts = [
         accuracy(subject.network, task, key=key, prompts=size.prompts).isel(position=-1) for task in variants.values()
