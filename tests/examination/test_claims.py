@@ -18,7 +18,7 @@ def test_without_the_book_the_report_says_how_to_get_it(monkeypatch):
 def test_a_report_states_the_verdict_the_reason_or_how_to_ask():
     rows = [ROW, ROW | {"verdict": "fails"}, ROW | {"verdict": None, "reason": "it took more than 600 s"}]
     text = str(claims.part(rows))
-    for part in ("icl run a/b --network", "fails", "it took more than 600 s", "holds (the sum)"):
+    for part in ("icl run a/b --network", "fails", "it took more than 600 s", "It holds of the sum."):
         assert part in text
 
 
@@ -46,6 +46,9 @@ def answered(text, seconds=60.0):
 def test_a_process_answers_with_a_verdict_an_error_or_its_end():
     verdict = {"verdict": "holds", "controls": {"zero": "fails"}}
     assert answered(f"print({json.dumps(json.dumps(verdict))})") == verdict
-    assert answered(f"print({json.dumps(json.dumps({'error': 'no dim'}))})") == {"verdict": None, "reason": "no dim"}
+    assert answered(f"print({json.dumps(json.dumps({'error': {'kind': 'InputError', 'message': 'no dim'}}))})") == {
+        "verdict": None,
+        "reason": "no dim",
+    }
     assert answered("raise SystemExit(1)")["reason"] == "its process died"
     assert "took more than" in answered("import time; time.sleep(60)", 0.5)["reason"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from icllab.core.errors import IclError
-from icllab.figures.markup import Html, joined, table, tag
+from icllab.figures.markup import Html, joined, tag
 from icllab.lab import records, registry
 
 PATIENCE = 3.0
@@ -88,7 +88,7 @@ def _answer(command: Sequence[str], seconds: float) -> dict[str, Any]:
     except ValueError:
         return {"verdict": None, "reason": "its process died"}
     if "error" in answer:
-        return {"verdict": None, "reason": str(answer["error"])}
+        return {"verdict": None, "reason": str(answer["error"]["message"])}
     return {"verdict": answer["verdict"], "controls": answer.get("controls", {})}
 
 
@@ -107,14 +107,11 @@ def part(rows: Sequence[Mapping[str, Any]]) -> Html:
     if not rows:
         lines = registry.absent() or ["no claim of the book speaks of a network of this kind"]
         return joined(tag("h2", "Claims"), *(tag("p", f"{line.capitalize()}.") for line in lines))
-    cells = [
-        [
-            row["claim"],
-            row["sentence"],
-            f"{row['recorded'] or 'not recorded'} ({row['network']})",
-            row.get("verdict") or row.get("reason") or f"not asked: icl run {row['claim']} --network",
-        ]
-        for row in rows
-    ]
-    columns: dict[str, str] = dict.fromkeys(("claim", "sentence", "of its own network", "of this network"), "")
-    return joined(tag("h2", "Claims about such a network"), table(columns, cells))
+    items = []
+    for row in rows:
+        asked = row.get("verdict") or row.get("reason") or f"not asked: icl run {row['claim']} --network"
+        own = f"It {row['recorded']} of {row['network']}" if row["recorded"] else "It is not recorded"
+        text = f"{own.replace('It undecided', 'It is undecided')}. Of this network: {asked}."
+        name = tag("b", row["claim"])
+        items.append(tag("li", name, f": {row['sentence']} ", tag("span", text, class_="muted")))
+    return joined(tag("h2", "Claims about such a network"), tag("ul", *items))
