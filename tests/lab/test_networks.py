@@ -276,7 +276,7 @@ def test_the_options_of_a_command(file):
 
     @app.default
     def command(name: str, *, options: NetworkOptions = NETWORK) -> None:
-        opened.append((options.network(name), options.checkpoint_networks()))
+        opened.append((options.opened(name), options.checkpoint_networks()))
 
     (file.parent / "run_7.txt").write_text("2")
     words = ["mine.py:ridge", "--checkpoints", "run_*.txt", "--load", "mine.py:load"]

@@ -127,7 +127,7 @@ class NetworkOptions(Common):
         None
     )
 
-    def network(self, name: str) -> Any:
+    def opened(self, name: str) -> Any:
         """Open the network of a name."""
         from icllab.lab import networks
 

@@ -51,7 +51,7 @@ def measure(point, *, key, chains="fresh", layers=2, sliding=False, network=None
             members = [with_autograd(network[step]) for step in point.step]
             answers = np.stack([_chains.log_probabilities(member, prompts) for member in members])
         else:
-            answers = _chains.trained_log_probabilities(run, point.seed.index(seed), prompts)
+            answers = _chains.trained_log_probabilities(run, point.seed.index(seed), prompts)  # pyright: ignore[reportArgumentType]
         return {
             "loss_curve": (("step",), _chains.losses(answers, prompts)),
             "predictor_divergence": (("step", "predictor"), _chains.divergences(references, answers)),
