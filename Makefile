@@ -25,7 +25,7 @@ LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --max-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test book slow other check format docs package bench records models mutants venv clean constraints
+.PHONY: help demo test book slow other check format docs statements package bench records models mutants venv clean constraints
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ format: $(VENV)/.dev ## put the code into its format
 
 docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+statements: $(VENV)/.dev ## every statement of the sources: claims judged again, tests run; up to an hour
+	$(BIN)/python docs/make_statements.py --run
 
 package: $(VENV)/.dev ## wheels and source archives into ./dist; tried in an empty environment, first without the book
 	rm -rf dist .venv-package

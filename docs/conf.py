@@ -20,6 +20,7 @@ import make_notebooks
 import make_papers
 import make_peers
 import make_power
+import make_statements
 
 import icllab
 
@@ -31,6 +32,7 @@ make_gallery.write(HERE)
 make_papers.write(HERE)
 make_peers.write(HERE)
 make_power.write(HERE)
+make_statements.write(HERE)
 make_notebooks.write(HERE)
 
 project = "icl-lab"

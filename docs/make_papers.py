@@ -7,7 +7,8 @@ What is said of a paper is in ``docs/papers.toml``, by the keys of ``references.
   where nothing does yet;
 - ``differs``: where claims, theories or their results differ from the paper, and why.
 
-A key that is no source of any claim or table, and a claim or theory that is not there, are errors.
+The key of an unknown paper, and a claim or theory that is not there, are errors. A paper that no claim cites is in the
+list of references, and its note says what of it is here.
 """
 
 import sys
@@ -23,7 +24,7 @@ from icllab import arena
 from icllab.arena import Score
 from icllab.arena import registry as tables
 from icllab.core.errors import InputError, unknown
-from icllab.core.sources import Reference, reference
+from icllab.core.sources import Reference, reference, references
 from icllab.lab import records, registry
 from icllab.lab.records import Card
 
@@ -88,9 +89,10 @@ def read(
 
 
 def _cited(known: Mapping[str, Card], sources: Mapping[str, Sequence[Reference]]) -> dict[str, Reference]:
-    """Map keys to papers, for all claims and tables."""
+    """Map each key to its paper, for the list of references, all claims and all tables."""
     papers = [source for card in known.values() for source in card.sources]
-    return {source.key: source for source in [*papers, *(paper for table in sources.values() for paper in table)]}
+    tables = [paper for table in sources.values() for paper in table]
+    return {source.key: source for source in [*references().values(), *papers, *tables]}
 
 
 def page(

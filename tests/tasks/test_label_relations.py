@@ -128,3 +128,31 @@ def test_what_cannot_be_is_refused_in_one_line(make, message):
 def test_relations_are_of_labels():
     with pytest.raises(InputError, match=r"table at \[0, 3\]: expected an id from 0 to \d+, .* got 99"):
         LabelRelations(items(), jnp.arange(items().labels)[None].at[0, 3].set(99))
+
+
+@pytest.mark.parametrize("relations", [4, None])
+def test_a_symmetric_relation_answers_the_converse_of_a_pair(relations):
+    """The label of a converse's query is an item of the context whose label is the query's item."""
+    task = LabelRelations.init(items(), relations, rows=ROWS if relations else 0, symmetric=True, key=KEY).converses()
+    found = drawn(task)
+    before = found.classes % 6
+    paired = (before[:, :3] == found.labels[:, 3:]) & (found.labels[:, :3] == before[:, 3:])
+    assert paired.any(axis=1).all()
+    assert (before != found.labels).all()
+    partners = np.count_nonzero((before[:, :3] == before[:, 3:]).any(axis=1)) / PROMPTS
+    assert abs(partners - 2 / 5) < 5 * np.sqrt(0.24 / PROMPTS)  # both of a couple are items of the context
+    if task.table is not None:
+        table = np.asarray(task.table)
+        np.testing.assert_array_equal(
+            np.take_along_axis(table, table, axis=1), np.broadcast_to(np.arange(6), (ROWS, 6))
+        )
+        assert len(np.unique(table, axis=0)) > 1
+
+
+def test_couples_need_an_even_number_of_labels_and_a_query_that_is_seen():
+    odd = items(classes=10, labels=5)
+    with pytest.raises(InputError, match="expected an even number, for couples, got 5"):
+        LabelRelations.init(odd, None, symmetric=True, key=KEY)
+    for task in (related(2), LabelRelations.init(items(), 2, symmetric=True, key=KEY).unseen_items()):
+        with pytest.raises(InputError, match="unless relations are symmetric and queries seen"):
+            task.converses()

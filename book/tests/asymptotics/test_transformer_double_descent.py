@@ -5,6 +5,8 @@ import pytest
 import xarray as xr
 from judging import judged, theory_under
 
+import icllab as icl
+from iclbook.claims.asymptotics._statistics import peak
 from iclbook.claims.asymptotics.transformer_double_descent import claim
 from icllab.lab import registry
 from icllab.lab.checks import Outcome
@@ -81,3 +83,16 @@ def test_each_number_of_prompts_is_trained_and_judged_on_its_own(getkey):
 def test_in_the_control_all_are_trained_on_the_same_set(getkey):
     error = measured(getkey, everything=True)["icl_error"][1]
     np.testing.assert_array_equal(error[:, 0], error[:, 1])
+
+
+def test_the_constant_of_the_peak_is_that_of_the_page():
+    """n/d^2 at the peak of the recorded data does not depend on d, is 1.2, and above linear attention's 1."""
+    errors = icl.recorded("asymptotics/transformer_double_descent", "small")["icl_error"].isel(epochs=-1)
+    curves = errors.transpose("dim", "prompt_ratio", "seed").values
+    place, error = np.array([peak(errors.prompt_ratio.values, curve) for curve in curves]).T
+    weights = error**-2
+    logarithm, uncertainty = np.average(place, weights=weights), weights.sum() ** -0.5
+    assert uncertainty < 0.03
+    assert np.sum(weights * (place - logarithm) ** 2) < 9.2  # chi squared of 2 degrees of freedom: p = 0.01
+    assert logarithm > 3 * uncertainty
+    np.testing.assert_allclose(np.exp(logarithm), 1.22, atol=0.01)

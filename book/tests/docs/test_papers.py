@@ -109,6 +109,18 @@ def test_a_stale_record_is_marked(make_papers, known):
     assert re.search(rf'{badges} <span class="where"[^>]*>small, recorded', page)
 
 
+def test_a_paper_that_no_claim_cites_says_what_of_it_is_here(make_papers, papers, known, sources):
+    cited = {source.key for card in known.values() for source in card.sources}
+    cited |= {source.key for table in sources.values() for source in table}
+    left = papers.keys() - cited
+    assert {"Gibson26", "Yan26", "HitchcockHoogland25"} <= left
+    assert all("note" in papers[key] for key in left)
+    page = make_papers.page({"Gibson26": {"note": "Here: nothing.", "row": [{"says": "Things fall."}]}}, toy())
+    assert "Gibson et al. (2026), Gibson26" in page
+    assert "arXiv:2604.12151" in page
+    assert "Here: nothing." in page
+
+
 def test_what_nobody_tests_is_said_to_be_so(make_papers):
     page = make_papers.page({"Ahn23": {"row": [{"says": "Things rise."}]}}, toy())
     assert "* - Things rise.\n  - not tested yet\n" in page

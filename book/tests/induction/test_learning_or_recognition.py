@@ -9,10 +9,11 @@ import pytest
 import xarray as xr
 from judging import judged
 
-from iclbook.claims.induction import _accuracy
+from iclbook.claims.induction import _accuracy, _networks
 from iclbook.claims.induction.learning_or_recognition import claim, measure
 from icllab.lab.checks import Outcome
 from icllab.models import ItemLabelNetwork
+from icllab.tasks import LabelRelations, Mixture
 from icllab.theory import label_relations
 
 RELATIONS = (1, 2, 4, 8, 16, 64, 1024)
@@ -183,3 +184,24 @@ def test_recognition_by_hand():
     table = np.array([[0, 1, 2], [1, 2, 0]])
     prompts = SimpleNamespace(classes=np.array([[0, 1, 1], [2, 0, 0]]), labels=np.array([[1, 2, 2], [1, 2, 2]]))
     assert measure.recognised(table, prompts, seed=0) == 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", [True, False], ids=["both ways", "one way"])
+def test_a_network_answers_the_converse_of_a_symmetric_relation_if_it_was_asked_converses(both):
+    """On new relations; converses whose item is not in the context. Without them it names a label of the context."""
+    begin = _networks.start(4, key=jax.random.key(7), classes=8, labels=8, pairs=2, dim=31)
+    pairs = LabelRelations.init(begin.task, None, symmetric=True, key=begin.of_task)
+    converses = pairs.converses()
+    task = Mixture((pairs, converses), [1.0, 1.0 if both else 0.0])
+    network = _accuracy.train_until(
+        task, begin.network, loss=0.05, memory=100, steps=4000, key=begin.of_prompts
+    ).member(0)
+    assert _accuracy.accuracy(network, pairs, key=jax.random.key(1), prompts=1024) > 0.99
+    prompts = _accuracy.sample(converses, key=jax.random.key(2), prompts=1024)
+    answers = np.asarray(jax.jit(jax.vmap(network))(prompts))[:, -1].argmax(axis=-1)
+    labels, items = np.asarray(prompts.labels), np.asarray(prompts.classes)
+    asked = (items[:, :-1] != items[:, -1:]).all(axis=1)
+    accuracy = (answers == labels[:, -1])[asked].mean()
+    named = (answers[:, None] == labels[:, :-1]).any(axis=1)[asked].mean()
+    assert accuracy > 0.99 if both else accuracy < 0.05 and named > 0.9

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 from judging import judged
 
+import icllab as icl
 from iclbook.claims.routing.half_the_degeneracy import claim, measure
 from icllab.lab.checks import Outcome
 
@@ -114,3 +115,16 @@ def test_an_estimate_that_is_off_without_a_warning_fails():
     dataset = made_up()
     dataset["coefficient_difference"][{"particles": 0, "hidden": 0, "point": 1, "varied": 1}] -= 0.5
     assert names(dataset) == {"half"}
+
+
+def test_the_gap_is_proportional_to_the_specialisation():
+    """Recorded differences of coefficients on the share of the four directions that a context takes away: slope 2."""
+    recorded = icl.recorded("routing/half_the_degeneracy").sel(varied="A")
+    gap, error = (recorded[f"coefficient_difference{part}"].values.ravel() for part in ("", "_error"))
+    share = recorded["map_degeneracy"].values.ravel() / 4
+    assert set(share) == {0.25, 0.5, 0.75}
+    weights = share**2 / error**2
+    slope, uncertainty = np.sum(weights * gap / share) / np.sum(weights), np.sum(weights) ** -0.5
+    assert uncertainty < 0.005
+    assert abs(slope - 2) < 3 * uncertainty
+    assert (np.abs(gap - 2 * share) < 3 * error).all()

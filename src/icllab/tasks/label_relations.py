@@ -4,7 +4,8 @@ r"""Items and their labels in context; the relation of items to labels differs f
 
 with :math:`l_k` the label that :class:`~icllab.tasks.ItemLabel` gives an item and :math:`\pi` a permutation of the
 labels, the *relation*. Where relations are few, a prompt can be answered by recognising which one it shows; where each
-prompt has a relation of its own, only by looking the query up in the context.
+prompt has a relation of its own, only by looking the query up in the context. A *symmetric* relation, such as
+"marries", divides the labels into couples; the context then answers the converse of each of its pairs too.
 """
 
 import dataclasses
@@ -31,11 +32,15 @@ class LabelRelations(AbstractItemLabels):
         table: The relations, each a permutation of the labels; None: every prompt draws its own.
         unseen: Whether the query is replaced by an item of a class drawn uniformly from those whose label under no
             relation is in the context (static).
+        symmetric: Whether every prompt's own relation divides the labels into couples (static).
+        converse: Whether the query is replaced by the partner of an item of the context (static).
     """
 
     items: ItemLabel
     table: Int[Array, "relation label"] | None
     unseen: bool = eqx.field(static=True, default=False)
+    symmetric: bool = eqx.field(static=True, default=False)
+    converse: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         if self.items.means is None:
@@ -53,20 +58,26 @@ class LabelRelations(AbstractItemLabels):
                 self.items.labels,
                 "an unseen query needs one more item",
             )
+        if self.symmetric and self.items.labels % 2:
+            raise expected("labels", "an even number, for couples", self.items.labels)
+        if self.converse and (self.unseen or not self.symmetric):
+            raise expected("converse", "False, unless relations are symmetric and queries seen", True)
 
     @classmethod
-    def init(cls, items: ItemLabel, relations: int | None, *, rows: int = 0, key: PRNGKeyArray) -> "LabelRelations":
+    def init(
+        cls, items: ItemLabel, relations: int | None, *, rows: int = 0, symmetric: bool = False, key: PRNGKeyArray
+    ) -> "LabelRelations":
         """Draw relations uniformly; the first relations of a key are the same for any number of them.
 
         ``relations`` is M; None: every prompt has its own. They are repeated until there are so many ``rows``, a
-        multiple of M: the same distribution in a table of another shape.
+        multiple of M: the same distribution in a table of another shape. ``symmetric`` relations are couples.
 
         Raises:
             InputError: M does not divide ``rows``, or the items are not of known classes with different labels.
         """
         require_instance("items", items, ItemLabel, "an ItemLabel task")
         if relations is None:
-            return cls(items, None)
+            return cls(items, None, symmetric=symmetric)
         require_integer("relations", relations)
         require_integer("rows", rows, least=0)
         require_key(key)
@@ -74,7 +85,8 @@ class LabelRelations(AbstractItemLabels):
             raise expected("rows", f"a multiple of the {relations} relations", rows)
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(relations))
         table = jax.vmap(lambda relation_key: jax.random.permutation(relation_key, items.labels))(keys)
-        return cls(items, jnp.tile(table, (max(1, rows // relations), 1)))
+        table = jax.vmap(_couples)(table) if symmetric else table
+        return cls(items, jnp.tile(table, (max(1, rows // relations), 1)), symmetric=symmetric)
 
     @property
     def length(self) -> int:
@@ -94,6 +106,10 @@ class LabelRelations(AbstractItemLabels):
         """The same relations, with a query whose item is not in the context."""
         return dataclasses.replace(self, unseen=True)
 
+    def converses(self) -> "LabelRelations":
+        """The same symmetric relations, with the partner of an item of the context as the query."""
+        return dataclasses.replace(self, converse=True)
+
     def sample_many(self, count: int, *, key: PRNGKeyArray) -> ItemLabelPrompt:
         """Draw ``count`` prompts, stacked, with all random numbers in one call."""
         require_key(key)
@@ -102,12 +118,17 @@ class LabelRelations(AbstractItemLabels):
         labels, dim, dtype = self.items.labels, self.items.dim, self.items.label_vectors.dtype
         if self.table is None:
             relations = jnp.argsort(jax.random.uniform(of_relations, (count, labels), dtype), axis=1)
+            relations = jax.vmap(_couples)(relations) if self.symmetric else relations
         else:
             relations = self.table[jax.random.randint(of_relations, (count,), 0, self.table.shape[0])]
         if self.unseen:
             uniform = jax.random.uniform(of_class, (count, 2), dtype)
             noise = jax.random.normal(of_noise, (count, dim), dtype) / dim**0.5
             prompts = jax.vmap(self._unseen)(prompts, uniform, noise)
+        elif self.converse:
+            partners = relations[jnp.arange(count), prompts.labels[:, -1]]
+            noise = jax.random.normal(of_noise, (count, dim), dtype) / dim**0.5
+            prompts = jax.vmap(self._asked)(prompts, partners, partners, noise)
         return jax.vmap(self._related)(prompts, relations)
 
     def _related(self, prompt: ItemLabelPrompt, relation: Int[Array, " label"]) -> ItemLabelPrompt:
@@ -124,6 +145,11 @@ class LabelRelations(AbstractItemLabels):
         rank = (uniform[0] * (labels - self.items.pairs)).astype(int)
         label = jnp.argmax(left & (jnp.cumsum(left) - 1 >= rank))
         number = label + labels * (uniform[1] * (classes // labels)).astype(int)
+        return self._asked(prompt, label, number, noise)
+
+    def _asked(self, prompt: ItemLabelPrompt, label: Array, number: Array, noise: Array) -> ItemLabelPrompt:
+        """The prompt with an item of the class ``number`` as the query, before any relation."""
+        assert self.items.means is not None
         eps = self.items.within_class_noise.astype(noise.dtype)
         query = (self.items.means[number] + eps * noise) / jnp.sqrt(1 + eps**2)
         return dataclasses.replace(
@@ -132,3 +158,8 @@ class LabelRelations(AbstractItemLabels):
             labels=prompt.labels.at[-1].set(label.astype(prompt.labels.dtype)),
             classes=prompt.classes.at[-1].set(number.astype(prompt.classes.dtype)),
         )
+
+
+def _couples(permutation: Int[Array, " label"]) -> Int[Array, " label"]:
+    """The symmetric relation whose couples are consecutive entries of a permutation."""
+    return jnp.zeros_like(permutation).at[permutation].set(permutation[jnp.arange(len(permutation)) ^ 1])

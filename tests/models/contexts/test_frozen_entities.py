@@ -10,7 +10,7 @@ from scipy.special import logsumexp, softmax
 from icllab.core.errors import InputError
 from icllab.core.prompt import RegressionPrompt
 from icllab.models import BlockOptions, Interleaved, Joined, Transformer
-from icllab.models.contexts.frozen_entities import FrozenEntities, singular_values_within
+from icllab.models.contexts.frozen_entities import FrozenEntities, merge_errors, singular_values_within
 
 RNG = np.random.default_rng(4)
 FROZEN, OWN, DIM, WIDTH = 4, 3, 2, 3
@@ -195,3 +195,35 @@ def test_singular_values_are_those_of_the_part_within_the_span():
     np.testing.assert_allclose(found, [*within[:2], 0], atol=1e-12)
     whole = singular_values_within(jnp.asarray(rows), jnp.asarray(drawn(6, 4)))
     np.testing.assert_allclose(whole, np.linalg.svd(rows, compute_uv=False), rtol=1e-12)
+
+
+def test_merging_two_of_three_entities_is_the_best_merge_of_a_pair():
+    pattern, values = softmax(drawn(7, 3), axis=1), drawn(3, 2)
+    updates, best = pattern @ values, []
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        c = 3 - a - b
+        groups = np.stack([pattern[:, a] + pattern[:, b], pattern[:, c]], axis=1)
+        line = [s * values[a] + (1 - s) * values[b] for s in np.linspace(0, 1, 2001)]
+        best.append(min(np.linalg.norm(updates - groups @ np.stack([value, values[c]])) for value in line))
+    errors = merge_errors(pattern, values)
+    np.testing.assert_allclose(errors[1], min(best) / np.linalg.norm(updates), rtol=1e-5)
+    assert errors[2] == 0
+
+
+def test_entities_of_equal_values_or_proportional_attention_merge_exactly():
+    pattern, values = softmax(drawn(7, 6), axis=1), drawn(6, 4)
+    values[3] = values[0]
+    pattern[:, 4] = 2 * pattern[:, 1]
+    errors = merge_errors(pattern, values)
+    np.testing.assert_allclose(errors[3:], 0, atol=1e-7)
+    assert errors[2] > 1e-3
+
+
+def test_the_singular_values_of_the_updates_bound_the_error_of_every_coarse_graining():
+    pattern, values = softmax(drawn(9, 8), axis=1), drawn(8, 6)
+    sizes = np.linalg.svd(pattern @ values, compute_uv=False)
+    least = [np.sqrt(np.sum(sizes[k:] ** 2) / np.sum(sizes**2)) for k in range(1, 9)]
+    errors = merge_errors(pattern, values)
+    assert (errors >= np.array(least) - 1e-12).all()
+    assert errors[-1] == 0
+    assert errors[0] > errors[3] > 0

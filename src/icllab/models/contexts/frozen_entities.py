@@ -227,5 +227,36 @@ def singular_values_within(rows: Float[Array, "row dim"], span: Float[Array, "ot
     return jnp.linalg.svd(rows @ jnp.where(present[:, None], basis, 0).T, compute_uv=False)
 
 
+def merge_errors(
+    pattern: Float[np.ndarray, "query token"], values: Float[np.ndarray, "token width"]
+) -> Float[np.ndarray, " groups"]:
+    r"""Relative errors of all updates after entities are merged in pairs; entry k - 1 is for k groups.
+
+    A group of entities counts as one, with the sum :math:`p_a` of their attention by every query and one value
+    :math:`v_a`. The best value for two groups lies between theirs, and changes the updates by
+
+    .. math:: E_{ab}^2 = |v_a - v_b|^2\,\frac{|p_a|^2|p_b|^2 - (p_a\cdot p_b)^2}{|p_a + p_b|^2},
+
+    which is zero if the values are equal, or if all queries attend to both in one proportion. Every step merges the
+    pair with the smallest change. Attention to k groups has rank k, so that the singular values of the updates beyond
+    the k-th bound each error from below.
+
+    Derived: docs/contexts-to-weights.md, Frozen entities.
+    """
+    p, v = np.array(pattern, float).T, np.array(values, float)
+    updates, errors = p.T @ v, [0.0]
+    while len(p) > 1:
+        products, gaps = p @ p.T, ((v[:, None] - v[None]) ** 2).sum(axis=2)
+        squares = np.diag(products)
+        sums = squares[:, None] + squares[None] + 2 * products
+        change = gaps * (squares[:, None] * squares[None] - products**2) / np.where(sums > 0, sums, 1)
+        a, b = np.unravel_index(np.argmin(change + np.diag(np.full(len(p), np.inf))), change.shape)
+        share = (squares[a] + products[a, b]) / sums[a, b] if sums[a, b] > 0 else 0.5
+        p[a], v[a] = p[a] + p[b], share * v[a] + (1 - share) * v[b]
+        p, v = np.delete(p, b, axis=0), np.delete(v, b, axis=0)
+        errors.append(float(np.linalg.norm(updates - p.T @ v) / np.linalg.norm(updates)))
+    return np.array(errors[::-1])
+
+
 def _distances(rows: Array, columns: Array) -> Array:
     return jnp.linalg.norm(rows[:, None] - columns[None], axis=2)
