@@ -17,6 +17,7 @@ from icllab import constructions, diagnostics, lab, models, theory, training
 from icllab.core.protocols import AbstractPredictor, AbstractTask, Trace
 from icllab.core.views import brief, one_line
 from icllab.diagnostics import ContextMap, ContextRank
+from icllab.diagnostics.circuits.patching import LogitDifference, logit_difference
 from icllab.diagnostics.curvature.krylov import TraceEstimate
 from icllab.diagnostics.sampling.samplers import Draws
 from icllab.diagnostics.sampling.sgld import SGLD
@@ -117,6 +118,7 @@ SHOWN = {
     Patch: (lambda: Patch((), (jnp.array([0.5, 1.5]),)), ["[[0.5, 1.5]]"]),
     Optimum: (lambda: optimal(np.ones(8), length=4), ["[8, 8] from 0 to 0.3077", "5.538"]),
     TraceEstimate: (lambda: TraceEstimate(12.5, 0.25, 0.125), ["12.5", "0.25", "0.125"]),
+    LogitDifference: (lambda: logit_difference(" <Paris>", " Rome"), ["&lt;Paris&gt;", "Rome"]),
     Examination: (examination, ["In context", "&lt;net&gt;", "Task."]),
     ContextMap: (context_map, ["0.25", "0.75", "few &amp; far", "newton"]),
     ContextRank: (

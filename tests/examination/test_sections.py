@@ -180,7 +180,7 @@ def accuracies(in_context, by_heart, error=0.01):
         "accuracy": ("world", [in_context, by_heart, 0.5]),
         "accuracy_error": ("world", [error, error, error]),
     }
-    coords = {"world": ["in context", "by heart", "exchanged"]}
+    coords = {"world": ["in context", "in weights", "exchanged"]}
     return xr.Dataset(variables, coords, {"kind": "item labels", "chance": 0.2})
 
 

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Int
 from icllab.core import progress
 from icllab.core.errors import expected, require_instance, require_known
 from icllab.core.result_warnings import warns
+from icllab.core.views import fields_html, fields_repr
 from icllab.diagnostics.circuits.block_runs import (
     KINDS,
     embedded,
@@ -50,12 +51,14 @@ RESAMPLES = 400
 ROUNDING = 1e-5  # relative to the metrics, below which a difference of two is rounding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LogitDifference:
     """The logit of the ``right`` answer minus that of the ``wrong`` one, after the last token of a prompt."""
 
     right: Any
     wrong: Any
+    __repr__ = fields_repr
+    _repr_html_ = fields_html
 
     def ids(self, lm: Any, prompts: int) -> Int[np.ndarray, "prompt answer"]:
         """The ids of both answers for each prompt; raise unless each answer is one token."""

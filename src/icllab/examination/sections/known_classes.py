@@ -1,6 +1,6 @@
-"""Memorised or general, of items and labels: right in context on novel classes, and by heart without the context.
+"""Memorised or general, of items and labels: right in context on novel classes, and in weights without the context.
 
-In context the classes are novel, so that the context alone knows their labels. By heart they are known, and the context
+In context the classes are novel, so that the context alone knows their labels. In weights they are known, and the context
 has no item of the query's class. A third accuracy is that on known classes whose labels the context exchanges.
 """
 
@@ -19,7 +19,7 @@ def worlds(task: Any) -> dict[str, Any]:
     """Variants of the task that tell the context from the weights."""
     return {
         "in context": task.in_context(),
-        "by heart": task.in_weights(purged=True),
+        "in weights": task.in_weights(purged=True),
         "exchanged": task.swapped_labels(),
     }
 
@@ -49,24 +49,24 @@ def judge(dataset: xr.Dataset) -> Finding:
         gap, error = values[world] - half, errors[world]
         return tail(gap, error), tail(-gap, error)
 
-    (not_context, is_context), (not_heart, is_heart) = sides("in context"), sides("by heart")
+    (not_context, is_context), (not_weights, is_weights) = sides("in context"), sides("in weights")
     options = {
-        "memorised": max(not_heart, is_context),
-        "general": max(not_context, is_heart),
-        "memorised and general": max(not_heart, not_context),
-        "neither": max(is_heart, is_context),
+        "memorised": max(not_weights, is_context),
+        "general": max(not_context, is_weights),
+        "memorised and general": max(not_weights, not_context),
+        "neither": max(is_weights, is_context),
     }
     verdict = min(options, key=options.__getitem__)
     p_value = options[verdict]
-    in_context, by_heart, exchanged = (
-        with_error(values[w], errors[w]) for w in ("in context", "by heart", "exchanged")
+    in_context, in_weights, exchanged = (
+        with_error(values[w], errors[w]) for w in ("in context", "in weights", "exchanged")
     )
     sentence = (
         f"On novel classes {in_context} of the answers are right, on known classes without them in the context "
-        f"{by_heart} (chance {chance:.3g}); where the context exchanges labels of known classes, {exchanged} follow it."
+        f"{in_weights} (chance {chance:.3g}); where the context exchanges labels of known classes, {exchanged} follow it."
     )
     what = "accuracy on known classes that the context does not show"
-    number, error = values["by heart"], errors["by heart"]
+    number, error = values["in weights"], errors["in weights"]
     change = f"an accuracy on the other side of {half:.2g}, half-way from chance to 1"
     smallest = f"a difference of {2.8 * max(errors.values()):.2g} in an accuracy"
     null = f"chance, {chance:.3g}"

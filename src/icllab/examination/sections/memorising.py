@@ -120,7 +120,7 @@ def lacks(subject: Subject) -> str:
     """The pool or the classes of training, without which nothing was memorised that could be named."""
     if subject.kind == "item labels":
         known = getattr(subject.task, "means", None) is not None and hasattr(subject.task, "swapped_labels")
-        return "" if known else "all classes of the task are novel: there is nothing to know by heart"
+        return "" if known else "all classes of the task are novel: none can be in weights"
     if subject.kind != "regression":
         return "the question needs a pool of tasks of regression, or known classes of items"
     return "" if subject.pool else "give the tasks it was trained on (pool=FILE), if they were finitely many"
