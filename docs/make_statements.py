@@ -69,7 +69,7 @@ def absences(rows: Mapping[str, Mapping[str, Any]], root: Path = HERE.parent) ->
 
 def _has_test(root: Path, name: str) -> bool:
     file, _, test = name.partition("::")
-    return (root / file).is_file() and f"def {test}" in (root / file).read_text("utf-8")
+    return (root / file).is_file() and f"def {test}{'(' * bool(test)}" in (root / file).read_text("utf-8")
 
 
 def _has_page(root: Path, name: str) -> bool:
