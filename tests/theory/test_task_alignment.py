@@ -265,6 +265,81 @@ def test_the_last_column_of_drawn_pools():
     assert abs(mean - gamma_noise(c, **{**law, "kappa": np.inf}).last_column) > 5 * error
 
 
+# Tasks of low rank: a quarter of the eigenvalues is 4, the others are zero.
+
+INSIDE, OUTSIDE = np.repeat([4.0, 0.0], [5, 15]), np.repeat([0.0, 4 / 3], [5, 15])
+
+
+@pytest.mark.parametrize("near", [1.0, 1 + 1e-9])
+@pytest.mark.parametrize("threshold", ["tau", "kappa"])
+def test_both_thresholds_of_low_rank_in_eighty_digits(threshold, near):
+    law = {"tau": 0.6, "kappa": 0.7, "alpha": 1e4, "rho": 0.1, "ridge": 0.0} | {threshold: 0.25 * near}
+    with localcontext() as context:
+        context.prec = 80
+        idg, errors = exactly(INSIDE[::5], (INSIDE[::5], OUTSIDE[::5]), **law, test_alpha=7.0)
+    np.testing.assert_allclose(idg_error(INSIDE, **law), float(idg), rtol=1e-12)
+    for other, error in zip((INSIDE, OUTSIDE), errors, strict=True):
+        np.testing.assert_allclose(icl_error(INSIDE, other, **law, test_alpha=7.0), float(error), rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.25, 0.6, 0.9])
+def test_the_implicit_ridge_of_fresh_low_rank_tasks_is_the_root_of_a_quadratic_equation(tau):
+    s, q = 0.25, 1.1 / 3
+    half = (s + s * q - tau) / 2
+    nu = (half + np.sqrt(half**2 + s * tau * q * (1 - s))) / (s * tau)
+    np.testing.assert_allclose(effective_ridge(INSIDE, tau=tau, alpha=3, kappa=np.inf, rho=0.1), nu - q, rtol=1e-13)
+
+
+@pytest.mark.parametrize("kappa", [0.15, 0.4, 2.0, np.inf])
+@pytest.mark.parametrize("tau", [0.05, 0.2, 0.3, 0.8])
+def test_the_implicit_ridge_at_long_contexts_ends_at_the_rank_and_at_the_pool(tau, kappa):
+    expected = max(1 - tau / 0.25, 0) * max(1 - tau / kappa, 0) / tau
+    law = {"tau": tau, "alpha": 1e9, "kappa": kappa, "rho": 0.1}
+    np.testing.assert_allclose(effective_ridge(INSIDE, **law), expected, atol=1e-7)
+    # Every spectrum of this rank has the thresholds, but another ridge below them.
+    steep = np.concatenate([4 * power_law(5, 1.0), np.zeros(15)])
+    assert (effective_ridge(steep, **law) > 1e-7) == (expected > 0)
+
+
+@pytest.mark.parametrize("kappa", [0.5, 2.0, np.inf])
+@pytest.mark.parametrize("tau", [0.3, 0.5, 0.9, 2.0])
+def test_long_contexts_of_low_rank_tasks_have_two_poles(tau, kappa):
+    s, rho = 0.25, 0.1
+    law = {"tau": tau, "alpha": 1e9, "kappa": kappa, "rho": rho}
+    pool = s / (1 - s / kappa)
+    if tau < 1:
+        strength = rho * (1 - s) / ((1 - tau) * (tau - s))
+        idg, inside = tau * strength, rho + strength * (pool + (tau - s) ** 2 / (1 - s))
+    else:
+        idg, inside = rho * tau / (tau - 1), rho + rho / (tau - 1) * (pool + 1 - s)
+    np.testing.assert_allclose(idg_error(INSIDE, **law), idg, rtol=1e-6)
+    np.testing.assert_allclose(icl_error(INSIDE, INSIDE, **law), inside, rtol=1e-6)
+    if tau == 0.5:
+        assert idg == pytest.approx(rho * (1 + np.sqrt(s)) / (1 - np.sqrt(s)))
+        assert idg < min(idg_error(INSIDE, **law | {"tau": beside}) for beside in (0.45, 0.55))
+
+
+@pytest.mark.parametrize("kappa", [0.1, 0.2, 0.3, 1.0])
+def test_many_long_contexts_of_low_rank_tasks(kappa):
+    rho, ratio = 0.25, 5.0
+    law = {"tau": 2e7, "alpha": 1e8, "kappa": kappa, "rho": rho}
+    limit = linear_attention.large_context_limit(kappa=kappa, rho=rho, alpha_over_tau=ratio, rank=0.25)
+    np.testing.assert_allclose(icl_error(INSIDE, INSIDE, **law), limit, atol=1e-5)
+    full = 1 + rho / (1 + rho) * ratio
+    np.testing.assert_allclose(icl_error(INSIDE, OUTSIDE, **law), rho + full, atol=1e-5)
+    np.testing.assert_allclose(icl_error(INSIDE, 1, **law), rho + (1 - min(kappa, 0.25)) * full, atol=1e-5)
+
+
+def test_nothing_is_learned_outside_of_the_subspace_and_vanishing_rank_leaves_noise():
+    point = wide(1000, seed=5)
+    assert np.all(icl_error(INSIDE, OUTSIDE, **point) >= (1 + point["rho"]) * (1 - 1e-14))
+    one = np.concatenate([[1e4], np.zeros(9999)])
+    for tau in (0.1, 0.5, 2.0):
+        law = {"tau": tau, "alpha": 3.0, "kappa": 0.5, "rho": 0.1}
+        expected = 0.1 * max(1, tau) / abs(1 - tau)
+        np.testing.assert_allclose([icl_error(one, one, **law), idg_error(one, **law)], expected, rtol=5e-3)
+
+
 # What may be asked.
 
 

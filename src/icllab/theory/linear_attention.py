@@ -27,6 +27,7 @@ from icllab.theory.parameters import Floats, Number, Numbers, plain, read, scali
 from icllab.theory.wishart import Traces, climbed, least_terms, positive_root, resolvent, surplus, traces
 
 _ENDLESS = "for alpha -> inf see large_context_limit"
+_RANK = Domain(above=0, most=1, hint="the rank of the tasks is given over the dimension")
 _LENGTH_RIDGE = Domain(above=0, hint="as alpha -> inf the ridge error tends to rho")
 
 
@@ -148,33 +149,39 @@ def ridge_error(*, alpha: Numbers, rho: Numbers) -> Number:
     return plain(rho + np.where(q > 0, traces(q, alpha).shrinkage, np.maximum(1 - alpha, 0)))
 
 
-def large_context_limit(*, kappa: Numbers, rho: Numbers, alpha_over_tau: Numbers) -> Number:
+def large_context_limit(*, kappa: Numbers, rho: Numbers, alpha_over_tau: Numbers, rank: Numbers = 1.0) -> Number:
     r"""Limit of the ridgeless :func:`icl_error` for many long contexts.
 
-    It is the limit :math:`\alpha,\tau\to\infty` with :math:`\alpha/\tau` fixed:
+    It is the limit :math:`\alpha,\tau\to\infty` with :math:`\alpha/\tau` fixed, for tasks that are isotropic in a
+    subspace of :math:`sd` dimensions and fresh tasks of the same subspace:
 
     .. math::
-        e_{\mathrm{ICL}} \to \rho + \max(1-\kappa, 0)\Bigl(1 + \frac\rho{1+\rho}\,\frac\alpha\tau\Bigr)
+        e_{\mathrm{ICL}} \to \rho + \max\Bigl(1-\frac\kappa s, 0\Bigr)
+        \Bigl(1 + \frac\rho{1+\rho}\,\frac\alpha\tau\Bigr)
 
     The slides [Letey24] print :math:`\tau/\alpha`; the ratio is :math:`\alpha/\tau`, and :math:`\tau`
     has to grow with :math:`\alpha`: at fixed :math:`\tau > 1` the limit is
-    :math:`\rho\,[1 + \kappa/((\kappa-1)(\tau-1))]` for :math:`\kappa > 1`, and there is none below.
-    At :math:`\kappa = 1` the excess over :math:`\rho` vanishes like :math:`\alpha^{-1/2}`.
+    :math:`\rho\,[1 + \kappa/((\kappa-1)(\tau-1))]` for :math:`\kappa > 1 = s`, and there is none below.
+    At :math:`\kappa = s` the excess over :math:`\rho` vanishes like :math:`\alpha^{-1/2}`.
 
-    Ranges: :math:`\kappa > 0` (``inf`` allowed), :math:`\rho\ge0`, :math:`\alpha/\tau\ge0` finite;
-    shapes and errors as for :func:`icl_error`.
+    Ranges: :math:`\kappa > 0` (``inf`` allowed), :math:`\rho\ge0`, :math:`\alpha/\tau\ge0` finite,
+    :math:`0 < s \le 1`; shapes and errors as for :func:`icl_error`.
 
     Args:
         kappa: Pretraining tasks over dimension, :math:`\kappa = k/d > 0`; ``inf`` allowed.
         rho: Variance of the label noise, :math:`\rho\ge 0`.
         alpha_over_tau: Limit of :math:`\alpha/\tau = \ell d/n\ge 0`; finite.
+        rank: Dimensions that the tasks span over all, :math:`s = r/d`; the tasks' covariance has trace d.
 
-    Derived: docs/asymptotics.md, Long contexts and many of them.
+    Derived: docs/asymptotics.md, Long contexts and many of them; docs/alignment.md, Long contexts of low-rank tasks.
     """
-    kappa, rho, alpha_over_tau = read(
-        kappa=(kappa, POSITIVE_OR_INF), rho=(rho, NON_NEGATIVE), alpha_over_tau=(alpha_over_tau, NON_NEGATIVE)
+    kappa, rho, alpha_over_tau, rank = read(
+        kappa=(kappa, POSITIVE_OR_INF),
+        rho=(rho, NON_NEGATIVE),
+        alpha_over_tau=(alpha_over_tau, NON_NEGATIVE),
+        rank=(rank, _RANK),
     )
-    return plain(rho + np.maximum(1 - kappa, 0) * (1 + rho / (1 + rho) * alpha_over_tau))
+    return plain(rho + np.maximum(1 - kappa / rank, 0) * (1 + rho / (1 + rho) * alpha_over_tau))
 
 
 class _Errors(NamedTuple):

@@ -1,7 +1,7 @@
 """Memorised or general, of items and labels: right in context on novel classes, and in weights without the context.
 
-In context the classes are novel, so that the context alone knows their labels. In weights they are known, and the context
-has no item of the query's class. A third accuracy is that on known classes whose labels the context exchanges.
+In context the classes are novel, so that the context alone knows their labels. In weights they are known, and the
+context has no item of the query's class. A third accuracy is that on known classes whose labels the context exchanges.
 """
 
 from typing import Any
@@ -63,7 +63,8 @@ def judge(dataset: xr.Dataset) -> Finding:
     )
     sentence = (
         f"On novel classes {in_context} of the answers are right, on known classes without them in the context "
-        f"{in_weights} (chance {chance:.3g}); where the context exchanges labels of known classes, {exchanged} follow it."
+        f"{in_weights} (chance {chance:.3g}); where the context exchanges labels of known classes, {exchanged} follow "
+        "it."
     )
     what = "accuracy on known classes that the context does not show"
     number, error = values["in weights"], errors["in weights"]
