@@ -24,7 +24,7 @@ LEVEL = 0.1
 
 
 def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
-    """What fitted weights leave of the effect of one context, and of two unrelated targets."""
+    """Measure the fraction of a context's effect that fitted weights leave, and that of two unrelated targets."""
     of_context, of_map = jax.random.split(key)
     context = subject.task.sample(key=of_context)
     tests = MapTests(directions=2, draws=2)
