@@ -48,7 +48,7 @@ def beside(examination: "Results") -> str:
     for section in examination.sections:
         if section.finding is not None and section.name in references():
             stated = with_error(section.finding.number, section.finding.error)
-            parts.append(f"{section.name.replace('_', ' ')} {stated} ({recorded(section.name)})")
+            parts.append(f"{section.finding.what.partition(':')[0]} {stated} ({recorded(section.name)})")
     if not parts:
         return "Beside other models: no number that is recorded of them was measured."
     return f"Beside other models: {'; '.join(parts)}; the loss on a text depends on the text."

@@ -24,7 +24,7 @@ LEVEL = 0.1
 
 
 def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
-    """The parts of the effect of one context, and of two unrelated targets, that fitted weights leave."""
+    """Measure what fraction of its effect fitted weights leave, for a context and for two unrelated targets."""
     of_context, of_map = jax.random.split(key)
     context = subject.task.sample(key=of_context)
     tests = MapTests(directions=2, draws=2)

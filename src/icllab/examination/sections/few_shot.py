@@ -98,7 +98,7 @@ def _right_and_wrong(task: FewShot, keys: Any) -> list[FewShotPrompt]:
 
 
 def _padded(prompts: FewShotPrompt, size: int) -> FewShotPrompt:
-    """Prompts of at least ``size`` tokens; tokens that are added count nowhere."""
+    """Pad prompts to ``size`` tokens; the loss ignores the padding."""
     return jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, size - leaf.shape[1]))), prompts)
 
 

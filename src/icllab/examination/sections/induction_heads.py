@@ -121,7 +121,7 @@ def judge(dataset: xr.Dataset) -> Finding:
     )
     number, error = pairs["difference"]
     change = f"a difference {'below' if float(dataset['beyond']) > 0 else 'above'} {LEAST * pairs['gain'][0]:.2g} nats"
-    what = "rise without the named heads less that without others, nats"
+    what = "nats by which the named heads matter more than others"
     return Finding(verdict, sentence, number, error, what, null, f"{2.8 * error:.2g} nats", change, p_value)
 
 

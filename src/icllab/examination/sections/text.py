@@ -59,7 +59,7 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
 
 
 def _partners(tokens: np.ndarray, context: slice) -> np.ndarray:
-    """For each window the next one whose context lacks every five tokens in a row that it predicts, or the next one."""
+    """Choose for each window the next one whose context shares no run of five tokens with its last positions."""
 
     def runs(row: np.ndarray) -> set[bytes]:
         return {row[i : i + RUN].tobytes() for i in range(len(row) - RUN + 1)}
