@@ -89,7 +89,7 @@ claim = Claim(
         "and most on reversed eigenvalues, each by its closed form."
     ),
     conditions="Three sets of parameters; covariances of one trace; closed forms for large d, order at the largest d.",
-    sources=("LeteyTask25",),
+    sources=("LeteyTask25", "Takanami26"),
     axes=(Axis("test_covariance", r"\tilde C", "covariance of the test tasks"),),
     quantities=(Quantity("transfer_error", r"e(\tilde C)", "error on test tasks"), *("idg_error", "converged")),
     static=("dim", "exponent", "setting"),
@@ -103,6 +103,7 @@ claim = Claim(
         "opposite": Control("matched and reversed covariances change places", theory={"order": OPPOSITE.get}),
         "traces_only": Control("only the trace of the pool's covariance is known", theory={"train": np.ones_like}),
         "endless_pool": Control("the pool is the covariance it was drawn with", theory={"kappa": np.inf}),
+        "endless_contexts": Control("finite pretraining is no implicit ridge, and adds no noise", {}, {"tau": np.inf}),
         "reversed_pool": Control(
             "the pool is drawn from tasks of the reversed covariance",
             measure={"pool": "reversed"},
