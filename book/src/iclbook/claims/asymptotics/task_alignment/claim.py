@@ -100,7 +100,8 @@ def figure(dataset: xr.Dataset):
     part = select_settings(dataset, titles)
     part = part.reindex(test_covariance=[test for test in TESTS if test in dataset.test_covariance])
     rows = [Panel("transfer_error", "transfer_error_line", at={"setting": title}) for title in part.setting.values]
-    return panels(part, rows, x="exponent", hue="test_covariance", line_name=f"closed form, $d = {int(part.dim)}$")
+    line = f"closed form, $d = {int(part.dim)}$"
+    return panels(part, rows, x="exponent", hue="test_covariance", line_name=line, columns=2)
 
 
 OPPOSITE = {"matched": "reversed", "isotropic": "isotropic", "reversed": "matched"}
