@@ -95,13 +95,14 @@ def _rank(errors: xr.DataArray) -> list[Finding]:
 
 def figure(dataset: xr.Dataset):
     """Draw errors against the exponent at the largest d, one panel per setting."""
-    ranks = {name: rf",\ \mathrm{{rank}} = {rank:g}\, d" for name, rank in RANK.items()}
+    ranks = {name: rf",\ r = {rank:g}d" for name, rank in RANK.items()}
     titles = {name: f"${parameters_label(law)}{ranks.get(name, '')}$" for name, law in SETTINGS.items()}
+    titles = {name: title.replace(r",\ \kappa", "$\n" + r"$\kappa") for name, title in titles.items()}
     part = select_settings(dataset, titles)
     part = part.reindex(test_covariance=[test for test in TESTS if test in dataset.test_covariance])
     rows = [Panel("transfer_error", "transfer_error_line", at={"setting": title}) for title in part.setting.values]
     line = f"closed form, $d = {int(part.dim)}$"
-    return panels(part, rows, x="exponent", hue="test_covariance", line_name=line, columns=2)
+    return panels(part, rows, x="exponent", hue="test_covariance", line_name=line)
 
 
 OPPOSITE = {"matched": "reversed", "isotropic": "isotropic", "reversed": "matched"}
