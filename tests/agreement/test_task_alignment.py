@@ -1,16 +1,20 @@
 """Fitted heads on other tasks, other lengths and other inputs than those of pretraining, against the closed forms."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+import icllab as icl
 from icllab.core.statistics import extrapolate, mean_and_error
-from icllab.models import reduced
+from icllab.models import LinearAttention, reduced
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, WeightPool
-from icllab.tasks.attention_features import feature_moments
+from icllab.tasks.attention_features import feature_moments, features
 from icllab.theory import linear_attention, task_alignment
 from icllab.theory.sample_covariance import power_law
+from icllab.training import Record
 
 DIMS = (8, 16, 32)
 
@@ -144,3 +148,62 @@ def test_correlated_inputs_have_the_errors_of_the_mapped_covariance():
     limit, error = limits(errors, (320, 240, 160))
     assert np.all(error < 0.06)
     assert np.all(np.abs(limit - 1) < 3 * error)
+
+
+def low_rank(dim, key):
+    """A task whose pool of dim/2 vectors has rank dim/4, and second moments of tests inside and outside of the span."""
+    rank = dim // 4
+    inside, outside = np.repeat([dim / rank, 0], [rank, dim - rank]), np.repeat([0, 4 / 3], [rank, dim - rank])
+    laws = [GaussianWeights(jnp.asarray(c, "float32")) for c in (inside, outside)]
+    pool = WeightPool.init(laws[0], dim // 2, dim, key=key)
+    return LinearRegression(dim, 4 * dim, GaussianInputs(jnp.ones(()) / dim), pool, 0.05), laws, (inside, outside)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tau", [0.125, 2.0])
+def test_low_rank_tasks_inside_and_outside_of_their_subspace(tau):
+    law = {"tau": tau, "alpha": 4.0, "kappa": 0.5, "rho": 0.05}
+
+    def errors(dim, key):
+        of_pool, of_contexts = jax.random.split(key)
+        task, laws, (inside, outside) = low_rank(dim, of_pool)
+        fit = reduced.fit(task, prompts=reduced.prompts_at(tau, dim, per="d(d+1)"), ridge=0.0, key=of_contexts)
+        predicted = [task_alignment.icl_error(inside, test, **law) for test in (inside, outside)]
+        return np.log(np.array([fit.population_error(weights=test) for test in laws]) / predicted)
+
+    limit, error = limits(errors, (320, 160, 80))
+    assert np.all(error < 0.08)
+    assert np.all(np.abs(limit) < 3 * error)
+
+
+@pytest.mark.slow
+def test_a_trained_layer_of_low_rank_tasks_has_the_errors_of_the_exact_fit():
+    """The layer's values learn no part from inputs to labels; its factors then have one minimum at tau > 1."""
+    of_pool, of_contexts, of_layer, of_fit = jax.random.split(jax.random.key(2), 4)
+    task, laws, _ = low_rank(8, of_pool)
+    prompts = jax.vmap(lambda key: task.sample(key=key))(jax.random.split(of_contexts, 360))
+    h = jax.vmap(features)(prompts.x[:, :-1], prompts.y[:, :-1])
+    exact = reduced.fit_features(
+        task, reduced.Samples.from_rows(prompts.x[:, -1], h, prompts.y[:, -1]), ridge=0.0, precision="float64"
+    )
+
+    def reduced_values(layer):
+        return eqx.tree_at(lambda layer: layer.p, layer, layer.p.at[:, -1, :-1].set(0.0))
+
+    layer = reduced_values(LinearAttention.lu(dim=8, std=0.1, key=of_layer))
+    adam = optax.adam(optax.cosine_decay_schedule(0.02, 3000))
+    run = icl.fit(
+        layer,
+        task,
+        steps=3000,
+        key=of_fit,
+        batch=None,
+        data=prompts,
+        positions="last",
+        optimizer=optax.chain(optax.stateless(lambda updates, _: reduced_values(updates)), adam),
+        record=Record([0], progress=False),
+    )
+    trained = eqx.tree_at(lambda fit: fit.gamma, exact, run.member(0).gamma())
+    inside, outside = ([fit.population_error(weights=test) for fit in (trained, exact)] for test in laws)
+    np.testing.assert_allclose([inside[0], outside[0]], [inside[1], outside[1]], rtol=0.01)
+    assert inside[0] < 0.5 < 1.05 < outside[0]
