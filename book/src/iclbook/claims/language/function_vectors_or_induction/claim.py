@@ -5,9 +5,9 @@ labels, by the head's mean output over prompts with right labels in place of its
 answer. The eight heads of largest score are compared with the eight of largest induction score on repeated random
 tokens. Beside them stand the eight of largest induction score among heads that are not among the first eight of both.
 
-All sets, and random heads of the blocks of the first two, are ablated by mean outputs, in few-shot prompts with right labels and
-in repeated tokens. Heads are chosen on other prompts. Errors are over draws of prompts and random heads: the model is
-one.
+All sets, and random heads of the blocks of the first two, are ablated by mean outputs, in few-shot prompts with right
+labels and in repeated tokens. Heads are chosen on other prompts. Errors are over draws of prompts and random heads: the
+model is one.
 """
 
 import xarray as xr
@@ -52,9 +52,9 @@ claim = Claim(
     ),
     conditions=(
         "Of 270 heads of SmolLM2-135M, eight examples, 32 random tokens and the same again; mean ablation. Without "
-        "induction heads repetition loses 2 nats more than without others of their blocks. Some are function-vector heads "
-        "too. That those carry few-shot prompts, and less of repetition, was expected and is undecided. Errors are "
-        "over prompts and random heads. Bounds were chosen on other keys."
+        "induction heads repetition loses 2 nats more than without others of their blocks. Some are function-vector "
+        "heads too. That those carry few-shot prompts, and less of repetition, was expected and is not judged. Errors "
+        "are over prompts and random heads. Bounds were chosen on other keys."
     ),
     sources=("YinSteinhardt25", "Todd24", "Olsson22"),
     axes=(
