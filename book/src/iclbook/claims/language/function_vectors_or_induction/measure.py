@@ -10,7 +10,7 @@ from icllab.diagnostics import head_effects, head_scores
 from icllab.models.interventions.heads import head_weights
 from icllab.tasks import FewShot, RepeatedTokens, pair_tables
 
-VERSION = 1
+VERSION = 2
 TABLES = {"antonyms": pair_tables.ANTONYMS, "capitals": pair_tables.CAPITALS}
 
 
@@ -44,10 +44,10 @@ def measure(point, *, key, copied=False, permuted=False, network=None):
         scores = head_scores(model, repeated, key=of_choice, prompts=point.choice)
         ranked = [_heads.table(model, part) for part in (-effects["first_order_effect"], scores["induction_score"])]
         first = [_heads.best(part, point.chosen) for part in ranked]
-        named = [_heads.best(part, point.chosen, other) for part, other in zip(ranked, first[::-1], strict=True)]
-        excluded = {*first[0], *first[1], *named[0], *named[1]}
-        random = [_heads.others(model, rng, heads, excluded) for heads in named]
-        sets = [head_weights(model, heads) for heads in (*named, *random)]
+        alone = _heads.best(ranked[1], point.chosen, first[0])
+        excluded = {*first[0], *first[1], *alone}
+        random = [_heads.others(model, rng, heads, excluded) for heads in first]
+        sets = [head_weights(model, heads) for heads in (*first, alone, *random)]
 
         def losses(task, scored):
             """The mean losses, of no ablation and of each."""
