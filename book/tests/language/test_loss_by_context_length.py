@@ -31,8 +31,9 @@ def cache(prompt):
 def of_cache(monkeypatch):
     """The claim's model counts tokens, and its text is that of this file."""
     monkeypatch.setattr(measure._models, "load", lambda name: cache)
+    monkeypatch.setattr(measure._models, "tokenizer", lambda name: TOKENIZER)
     text = Text.from_documents(Documents(("a",), (TEXT,)), tokens=15, tokenizer=TOKENIZER)
-    monkeypatch.setattr(measure, "_text", lambda model, tokens: (text, {"corpus_bytes": 1.0}))
+    monkeypatch.setattr(measure, "_text", lambda model, tokens, tokenizer: (text, {"corpus_bytes": 1.0}))
     return text
 
 

@@ -15,6 +15,7 @@ contexts and prompts in which half of that error is made up for. At each of them
 import xarray as xr
 
 from icllab.core.axes import Axis, Quantity
+from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Finding, checks, estimates
 
@@ -95,6 +96,8 @@ claim = Claim(
         | {"reduction": REDUCTIONS, "seed": 3},
         "small": {"dim": (2,), "inputs": INPUTS, "own": (FEW, MANY), "step": (0,), "layer": (1, 2)}
         | {"reduction": REDUCTIONS, "seed": 24},
+        "medium": {"dim": (2, 4), "inputs": INPUTS, "own": (FEW, MANY), "step": (0,), "layer": (1, 2)}
+        | {"reduction": REDUCTIONS, "seed": Seeds(24, block=12, first=24)},
     },
     key=461,
     controls={
