@@ -105,6 +105,8 @@ DIAGNOSTICS = {
         m, t, context(), subspace=None, queries=4, draws=2, key=key
     ),
     "logit_lens": lambda m, t, key: diagnostics.logit_lens(m, t, prompts=4, key=key),
+    "patch": lambda m, t, key: diagnostics.patch(m, [[1, 2]], [[2, 1]], metric=diagnostics.logit_difference(1, 2)),
+    "task_vector": lambda m, t, key: diagnostics.task_vector(m, t, layers=[0], key=key),
     "progress_measures": lambda m, t, key: diagnostics.progress_measures(m, t, prompts=4, key=key),
     "require_causal": lambda m, t, key: diagnostics.require_causal(m, t, key=key),
 }

@@ -123,7 +123,7 @@ class Claim:
         reduce: A function of the measured Dataset that makes it small enough for a record along ``outputs``; None:
             the function of this name in the claim's file, if it has one.
         controls: Negative controls by name; a claim has at least one.
-        subject: The network that the sentence calls "the network", if it speaks of one; a user's may take its place.
+        subject: The network that the sentence calls "the network", or None; a user's may take its place.
         precision: The floating-point type under which ``measure`` runs.
         key: Seed of the root key.
         measure: ``measure(point, *, key, ...)`` computes one cell: ``point`` has every fixed value, static coordinate

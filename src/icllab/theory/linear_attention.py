@@ -171,7 +171,7 @@ def large_context_limit(*, kappa: Numbers, rho: Numbers, alpha_over_tau: Numbers
         kappa: Pretraining tasks over dimension, :math:`\kappa = k/d > 0`; ``inf`` allowed.
         rho: Variance of the label noise, :math:`\rho\ge 0`.
         alpha_over_tau: Limit of :math:`\alpha/\tau = \ell d/n\ge 0`; finite.
-        rank: Dimensions that the tasks span over all, :math:`s = r/d`; the tasks' covariance has trace d.
+        rank: Dimensions that the tasks span over all, :math:`0 < s = r/d\le 1`; the tasks' covariance has trace d.
 
     Derived: docs/asymptotics.md, Long contexts and many of them; docs/alignment.md, Long contexts of low-rank tasks.
     """

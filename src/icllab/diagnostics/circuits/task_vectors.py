@@ -291,8 +291,8 @@ def _names(splits: Sequence[Any]) -> list[str]:
 
 
 def _with_examples(task: FewShot, queries: np.ndarray, pool: np.ndarray, key: PRNGKeyArray) -> FewShotPrompt:
-    """Prompts of the queries after examples of the pool."""
-    return _drawn(task, jnp.asarray(queries), jnp.asarray(pool), jax.random.split(key, len(queries)))
+    """Prompts of the queries after examples of the pool; every source of a vector has the same draws."""
+    return _drawn(task, jnp.asarray(queries), jnp.asarray(pool), jax.random.split(jax.random.clone(key), len(queries)))
 
 
 @eqx.filter_jit
