@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from iclbook.claims.asymptotics.task_alignment.claim import SETTINGS, covariance
+from iclbook.claims.asymptotics.task_alignment.claim import SETTINGS, covariance, pool_spectrum
 from icllab.core.grid import tabulated
 from icllab.models import reduced
 from icllab.tasks import GaussianInputs, GaussianWeights, LinearRegression, WeightPool
-from icllab.theory.sample_covariance import power_law
 
-VERSION = 1
+VERSION = 2
 
 
 def measure(point, *, key, isotropic_pool=False, pool="matched"):
@@ -19,7 +18,7 @@ def measure(point, *, key, isotropic_pool=False, pool="matched"):
     ``pool``: covariance of the pool, by the name of a test covariance.
     """
     dim, setting = point.dim, SETTINGS[point.setting]
-    spectrum = power_law(dim, point.exponent)
+    spectrum = pool_spectrum(point.setting, dim, point.exponent)
     tests = [_gaussian(covariance(test, spectrum)) for test in point.test_covariance]
     law = _gaussian(np.ones(dim) if isotropic_pool else covariance(pool, spectrum))
     inputs = GaussianInputs(jnp.ones(()) / dim)
