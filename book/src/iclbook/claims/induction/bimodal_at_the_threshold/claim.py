@@ -3,7 +3,8 @@ r"""Equal runs near the threshold between memorising and context: some learn in 
 The outcome of a run is the probability of the right label by the copy's logit alone, :math:`\sigma(wp)`: 1/2 where the
 context is not used. Whether outcomes have one mode is judged by Hartigan's dip, beside that of uniform samples of the
 same size: the dip of a distribution with one mode is larger in at most as many samples as the p-value says. A dip has
-no scale: that some runs use the context and others do not is a finding of its own.
+no scale: that some runs use the context and others do not is a finding of its own. Nor does a dip see a small minority:
+far from the threshold the share of the rarer outcome is bounded instead.
 """
 
 import numpy as np
@@ -19,12 +20,13 @@ from icllab.lab.intervals import fraction
 FEWEST, MOST = 3, 36  # classes for each pair
 USED = 0.75  # probability of the right label
 DRAWS = 1000
-BIMODAL, UNIMODAL = 0.01, 0.05
+BIMODAL = 0.01
 RARER = 0.2
+MINORITY = 0.3
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Two modes at the threshold, and a single mode, of known kind, with far fewer or far more classes."""
+    """Two modes at the threshold; with far fewer or far more classes a minority of known size ends in the other."""
     if dataset.sizes["classes_per_pair"] < 3:
         return []
     outcomes = dataset["copy_probability"].sortby("classes_per_pair")
@@ -33,21 +35,13 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     at_threshold = uses[threshold].drop_vars("classes_per_pair")
     rarer = fraction(at_threshold if float(at_threshold.mean()) < 0.5 else ~at_threshold)
     findings = checks.above("split", "fraction of runs with the rarer outcome at the threshold", rarer, RARER)
-    places = {"threshold": threshold, "fewest": 0, "most": -1}
-    p_values = {name: dip_p_value(outcomes[i].values, DRAWS) for name, i in places.items()}
-    for name, p in p_values.items():
-        side, bound = (checks.below, BIMODAL) if name == "threshold" else (checks.above, UNIMODAL)
-        error = (p * (1 - p) / DRAWS) ** 0.5
-        findings += side(
-            "bimodal" if name == "threshold" else "unimodal",
-            "p-value of one mode",
-            Estimate(p, error),
-            bound,
-            at={"classes": name},
-        )
+    p = dip_p_value(outcomes[threshold].values, DRAWS)
+    error = (p * (1 - p) / DRAWS) ** 0.5
+    findings += checks.below("bimodal", "p-value of one mode at the threshold", Estimate(p, error), BIMODAL)
     few, many = (fraction(uses[i].drop_vars("classes_per_pair")) for i in (0, -1))
-    findings += checks.below("memorised", "fraction of runs that use the context, fewest classes", few, 0.5)
-    return findings + checks.above("in_context", "fraction of runs that use the context, most classes", many, 0.5)
+    findings += checks.below("memorised", "fraction of runs that use the context, fewest classes", few, MINORITY)
+    quantity = "fraction of runs that use the context, most classes"
+    return findings + checks.above("in_context", quantity, many, 1 - MINORITY)
 
 
 def figure(dataset: xr.Dataset):
@@ -70,13 +64,14 @@ def figure(dataset: xr.Dataset):
 claim = Claim(
     title="Equal runs, two outcomes",
     sentence=(
-        "Runs that differ only in their seed end in two modes, in context or in weights, at the threshold number of "
-        "classes, and in one mode far from it."
+        "Equal runs end in two modes, in context or in weights, at the threshold number of classes; far from it under"
+        " three in ten end in the rarer one."
     ),
     conditions=(
-        "The network of `race_of_memorising` with 32 pairs, attention that starts from N(0, 0.5²), 3 to 36 classes a "
-        "pair, 48 seeds. Two modes: a dip with p < 0.01, set on another key, and a fifth of the runs in each. Bounds "
-        "of fractions were set after the first judgement."
+        "The network of `race_of_memorising` with 32 pairs, attention that starts from N(0, 0.5²); equal: but for the"
+        " seed; far: 3 and 36 classes a pair, 96 seeds. Two modes: a dip with p < 0.01 and a fifth of the runs in "
+        "each. Bounds were set on other keys; on the last of them the dip, which rarely sees a minority of an eighth,"
+        " was asked far from the threshold too."
     ),
     sources=("Nguyen25",),
     axes=(
@@ -92,10 +87,10 @@ claim = Claim(
     fixed={"pairs": 32, "dim": 63, "hidden": 128, "batch": 64, "rate": 0.5, "std": 0.5, "race": 12.0},
     sizes={
         "smoke": {"classes_per_pair": (10,), "seed": 2, "race": 1.0},
-        "small": {"classes_per_pair": (FEWEST, 9, 11, MOST), "seed": 48},
+        "small": {"classes_per_pair": (FEWEST, 9, 11, MOST), "seed": Seeds(96, block=48)},
         "medium": {"classes_per_pair": (FEWEST, 8, 9, 10, 11, 12, 24, MOST), "seed": Seeds(128, block=64)},
     },
-    key=13,
+    key=413,  # the sentence said that far from the threshold there is one mode
     controls={
         "common": Control(
             "runs share items, labels and weights at the start",
