@@ -1,6 +1,7 @@
 """Results of examinations: Holm's correction, files, the report, and two networks on the same prompts."""
 
 import json
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from icllab.core.errors import InputError
 from icllab.examination.comparison import differences
 from icllab.examination.examining import Examination, corrected, examine, size_of
 from icllab.examination.measuring import Mean
-from icllab.examination.results import Answered, read_cell, require_same, stored_size
+from icllab.examination.results import Answered, read_cell, require_same, stored_size, write_cell
 from icllab.examination.section import Finding, Pace, holm, tail
 from icllab.examination.sections import SECTIONS
 from icllab.examination.sentences import first_sentences
@@ -66,6 +67,13 @@ def test_saved_sections_are_plain_netcdf_and_are_judged_the_same(examined, tmp_p
     again = read_cell(tmp_path / "in_context.nc")
     assert again.finding.sentence == one["in_context"].finding.sentence
     assert json.loads((tmp_path / "examination.json").read_text())["size"] == "small"
+
+
+def test_truth_values_of_a_measurement_are_kept(examined, tmp_path):
+    section = examined["ridge"]["in_context"]
+    measured = section.dataset.assign_attrs(control_variate=True)
+    write_cell(tmp_path, replace(section, dataset=measured))
+    assert read_cell(tmp_path / "in_context.nc").dataset.attrs["control_variate"] == 1
 
 
 def test_a_folder_of_another_network_is_refused_with_the_difference(examined, tmp_path):

@@ -113,6 +113,7 @@ def write_cell(at: Path, section: Answered) -> None:
     assert section.dataset is not None
     attributes = {"section": section.name, "cost": section.cost, "seconds": section.seconds}
     kept = {name: value for name, value in section.dataset.attrs.items() if _is_stored(value)}
+    kept |= {name: int(value) for name, value in kept.items() if isinstance(value, bool)}  # netCDF has no booleans
     write_atomically(at / f"{section.name}.nc", netcdf_bytes(section.dataset.assign_attrs(kept | attributes)))
 
 
