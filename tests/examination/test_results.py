@@ -12,7 +12,7 @@ import icllab as icl
 from icllab import algorithms, tasks
 from icllab.core.errors import InputError
 from icllab.examination.comparison import differences
-from icllab.examination.examining import Examination, corrected, examine, size_of
+from icllab.examination.examining import Examination, corrected, examine, resumed, size_of
 from icllab.examination.measuring import Mean
 from icllab.examination.results import Answered, read_cell, require_same, stored_size, write_cell
 from icllab.examination.section import Finding, Pace, holm, tail
@@ -74,6 +74,15 @@ def test_truth_values_of_a_measurement_are_kept(examined, tmp_path):
     measured = section.dataset.assign_attrs(control_variate=True)
     write_cell(tmp_path, replace(section, dataset=measured))
     assert read_cell(tmp_path / "in_context.nc").dataset.attrs["control_variate"] == 1
+
+
+def test_a_measurement_that_cannot_be_kept_is_a_failed_section_and_the_others_go_on(examined, tmp_path):
+    section = examined["ridge"]["in_context"]
+    odd = replace(section, dataset=section.dataset.assign_attrs(odd={"a": object()}))
+    run = {"contract": odd, "in_context": section}.__getitem__
+    first, second = resumed(tmp_path, ["contract", "in_context"], run)
+    assert (first.status, second.status) == ("failed", "answered")
+    assert "is not kept" in first.reason
 
 
 def test_a_folder_of_another_network_is_refused_with_the_difference(examined, tmp_path):

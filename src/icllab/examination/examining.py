@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from icllab.core.errors import IclError, expected, require_key, require_known
+from icllab.core.errors import IclError, InputError, expected, require_key, require_known
 from icllab.core.files import write_atomically
 from icllab.core.result_warnings import collected
 from icllab.core.spelling import strict
@@ -252,5 +252,10 @@ def resumed(at: Path, names: Sequence[str], run: Callable[[str], Answered]) -> I
             continue
         section = run(name)
         if section.dataset is not None:
-            write_cell(at, section)
+            try:
+                write_cell(at, section)
+            except InputError as error:  # a value that netCDF cannot hold: the other sections go on
+                section = Answered(
+                    name, "failed", f"its measurement is not kept: {error}", section.cost, section.seconds
+                )
         yield section

@@ -53,7 +53,7 @@ def tasks_of(subject: Subject) -> dict[tuple[Any, int], FewShot]:
 
 
 def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
-    """Log-likelihoods of right answers by labels and examples, and choices between two new symbols."""
+    """Log-likelihoods of the answers by labels and examples, and choices between two new symbols."""
     tasks = tasks_of(subject)
     symbols = tasks.pop((SYMBOLS, SHOTS[-1]))
     prompts: dict[Any, FewShotPrompt] = {
