@@ -9,11 +9,11 @@ from icllab.diagnostics import head_scores
 from icllab.models.interventions.heads import head_weights
 from icllab.tasks import RepeatedTokens
 
-VERSION = 1
+VERSION = 2
 
 
 def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=False, exchanged=False, network=None):
-    """Losses and depths, of prompts and random heads that each seed draws anew.
+    """Losses and blocks, of prompts and random heads that each seed draws anew.
 
     ``opened``: the model, and ``chosen``: the number of heads, in the place of the point's. ``permuted``: the entries
     of each W_Q are permuted. ``misnamed``: random heads of the same blocks are taken for induction heads and
@@ -28,17 +28,17 @@ def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=Fa
         rng = np.random.default_rng(np.asarray(jax.random.key_data(of_sets)))
         model = _heads.with_permuted_queries(whole, rng) if permuted else whole
         scores = head_scores(model, task, key=of_choice, prompts=point.choice)
-        named = previous, induction = [
-            _heads.best(_heads.table(model, scores[name]), chosen or point.chosen)
+        count, longest = chosen or point.chosen, max(point.head_rank) + 1
+        ranked = [
+            _heads.best(_heads.table(model, scores[name]), max(count, longest))
             for name in ("previous_token_score", "induction_score")
         ]
-        if misnamed or exchanged:
-            named = (
-                named[::-1]
-                if exchanged
-                else [_heads.others(model, rng, heads, previous + induction) for heads in named]
-            )
-        excluded = {*previous, *induction, *named[0], *named[1]}
+        if exchanged:
+            ranked = ranked[::-1]
+        named = true = [heads[:count] for heads in ranked]
+        if misnamed:
+            named = [_heads.others(model, rng, heads, true[0] + true[1]) for heads in true]
+        excluded = {*true[0], *true[1], *named[0], *named[1]}
         draws = [[_heads.others(model, rng, heads, excluded) for heads in named] for _ in range(point.sets)]
         outputs = _heads.mean_outputs(model, task.sample_many(point.choice, key=of_choice))
         prompts = task.sample_many(point.prompts, key=of_test)
@@ -51,15 +51,22 @@ def measure(point, *, key, opened=None, chosen=None, permuted=False, misnamed=Fa
             patched = _heads.path_losses(model, senders, receivers, through, outputs, task, prompts)
             return float(np.mean(patched[:, point.period :])) - repeated
 
-        plain = losses(0 * weights[0][0])
+        (senders, receivers), (random_senders, random_receivers) = weights[:2]
+        paths = {name: (senders, receivers, name) for name in ("keys", "queries", "values")} | {
+            "keys, from random heads": (random_senders, receivers, "keys"),
+            "keys, of random heads": (senders, random_receivers, "keys"),
+        }
+        plain = losses(0 * senders)
         repeated = plain[:, point.period :].mean()
-        rises = [losses(receivers)[:, point.period :].mean() - repeated for _, receivers in weights]
-        paths = [[rise(pair[0], pair[1], through) for pair in weights[:2]] for through in point.through]
+        rises = [losses(heads)[:, point.period :].mean() - repeated for _, heads in weights]
+        blocks = np.full((2, longest), np.nan)
+        for row, heads in zip(blocks, ranked, strict=True):
+            row[: len(heads)] = [block for block, _ in heads[:longest]]
         return {
             "half_loss": (("half",), [plain[:, : point.period - 1].mean(), repeated]),
             "loss_rise": (("head_set",), [rises[0], np.mean(rises[1:])]),
-            "depth": (("head_kind",), [np.mean([block for block, _ in heads]) for heads in named]),
-            "path_rise": (("through", "head_set"), paths),
+            "block": (("head_kind", "head_rank"), blocks[:, list(point.head_rank)]),
+            "path_rise": (("path",), [rise(*paths[name]) for name in point.path]),
         }
 
     return tabulated(of_seed, seed=point.seed)
