@@ -64,7 +64,7 @@ def deeper(block: xr.DataArray) -> Estimate:
 def figure(dataset: xr.Dataset):
     """Draw losses of the halves, rises without heads, blocks of the heads, and rises by paths, each over draws."""
     part = dataset.isel(model=0, drop=True).sel(head_set=list(SETS), head_kind=list(KINDS), path=list(PATHS))
-    paths = ["keys", "queries", "values", "keys, random\nsenders", "keys, random\nreceivers"]
+    paths = ["keys", "queries", "values", "from random", "to random"]
     part = part.assign_coords(head_set=["best by score", "random"], path=paths)
     rows = [
         Panel("half_loss", x="half"),
