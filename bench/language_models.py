@@ -3,12 +3,13 @@
     .venv/bin/python bench/language_models.py [--peers DIR ...] [--threads 2] [--rounds 5] [--only loading,...]
 
 ``make models`` brings the model. A folder of ``--peers`` holds what is no dependency (``pip install --target DIR
-torch==2.13.0 transformers 'transformer-lens<4'``); it comes last on the path, and what is not there is left out. All
-numbers are float32. The forward pass is of one prompt of 512 tokens with all its logits. Writing is of the likeliest 64
-tokens after 32, on one thread. Head scores are those of all
-270 heads on ``--prompts`` (32) prompts of repeated random tokens, two blocks of 64: all five scores here, the
-previous-token and the diagonal induction score there, from the hooks of the patterns, without logits and without a
-cache. Rows of a table run in turn in one process; seconds are medians over the rounds, and a first call, which
+torch==2.13.0 'transformers>=5' 'transformer-lens>=4'``); it comes last on the path, and a row whose package is not
+there says so. All numbers are float32. The forward pass is of one prompt of 512 tokens with all its logits. Writing is
+of the likeliest 64 tokens after 32, on one thread. Head scores are those of all 270 heads on ``--prompts`` (32) prompts
+of repeated random tokens, two blocks of 64: all five scores here, the previous-token and the diagonal induction score
+there, from the hooks of the patterns of a ``TransformerBridge`` and without a cache, with the weights as they are and
+after ``enable_compatibility_mode()``, which folds them.
+Rows of a table run in turn in one process; seconds are medians over the rounds, and a first call, which
 compiles, stands by itself.
 Memory is the peak of a fresh process above that of one that has imported the same. Exit status 1: a target is missed.
 """
@@ -23,7 +24,7 @@ import time
 import machine
 
 TOKENS, PERIOD = 512, 64
-OURS, HF, LENS = "icllab", "transformers", "TransformerLens"
+OURS, HF, LENS, FOLDED = "icllab", "transformers", "TransformerLens", "TransformerLens, folded"
 # Loading: seconds and MiB. Forward: seconds, and times the seconds of transformers. Heads: seconds.
 PROMPT, WRITTEN, WRITING = 32, 64, {"float32": 0.8, "bfloat16": 0.6}  # times the CPU seconds of transformers
 LOADING, MEMORY, FORWARD, RATIO, HEADS = 4.0, 1200, 5.0, 1.5, 60.0
@@ -104,57 +105,34 @@ def llama(model):
     return module.eval()
 
 
-def hooked(module):
-    """The same weights in TransformerLens, unfolded."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-    from transformer_lens.pretrained.weight_conversions import convert_llama_weights
+def hooked(module, folded):
+    """The same weights in TransformerLens, as they are or folded."""
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-    config = module.config
-    cfg = HookedTransformerConfig(
-        n_layers=config.num_hidden_layers,
-        d_model=config.hidden_size,
-        n_ctx=TOKENS,
-        d_head=config.hidden_size // config.num_attention_heads,
-        n_heads=config.num_attention_heads,
-        n_key_value_heads=config.num_key_value_heads,
-        d_mlp=config.intermediate_size,
-        d_vocab=config.vocab_size,
-        act_fn="silu",
-        gated_mlp=True,
-        normalization_type="RMS",
-        eps=config.rms_norm_eps,
-        positional_embedding_type="rotary",
-        rotary_dim=config.hidden_size // config.num_attention_heads,
-        rotary_base=int(module.model.rotary_emb.config.rope_parameters["rope_theta"]),
-        rotary_adjacent_pairs=False,
-        final_rms=True,
-        original_architecture="LlamaForCausalLM",
-        device="cpu",
-    )
-    lens = HookedTransformer(cfg)
-    lens.load_and_process_state_dict(
-        convert_llama_weights(module, cfg),
-        fold_ln=False,
-        center_writing_weights=False,
-        center_unembed=False,
-        fold_value_biases=False,
-    )
-    return lens.eval()
+    module.set_attn_implementation("eager")  # which has patterns
+    bridge = build_bridge_from_module(module, type(module).__name__, hf_config=module.config)
+    if folded:
+        bridge.enable_compatibility_mode(disable_warnings=True)
+    return bridge.eval()
 
 
 def available(rows):
-    """The rows whose packages are there; the others are named on stderr."""
-    results = {}
+    """The rows whose packages are there; the text of the error of each other one."""
+    results, missing = {}, {}
     for name, make in rows.items():
         try:
             results[name] = make()
         except ImportError as error:
-            print(f"{name}: {error}", file=sys.stderr)
-    return results
+            missing[name] = str(error)
+    return results, missing
 
 
 def timed(rows, rounds):
-    """Row -> wall seconds of a first call and of each round, what it returns, and CPU seconds of each round."""
+    """Row -> wall seconds of a first call and of each round, what it returns, and CPU seconds of each round.
+
+    ``missing`` has the text of the error of each row whose package is not there.
+    """
+    rows, missing = available(rows)
     results = {name: {"wall": [], "cpu": []} for name in rows}
     for i in range(rounds + 1):
         for name, run in rows.items():
@@ -166,6 +144,15 @@ def timed(rows, rounds):
                 results[name]["cpu"].append(cpu)
             else:
                 results[name] |= {"first": wall, "value": value}
+    return results | {"missing": missing}
+
+
+def measured(results, difference):
+    """Replace the value of each row that ran by its difference from ours."""
+    reference = results[OURS]["value"]
+    for name, row in results.items():
+        if name != "missing":
+            row["value"] = difference(row["value"], reference)
     return results
 
 
@@ -192,11 +179,8 @@ def forward(rounds):
 
         return run
 
-    results = timed(available({OURS: here, HF: there}), rounds)
-    reference = results[OURS]["value"]
-    for row in results.values():
-        row["value"] = float(np.abs(row["value"] - reference).max() / np.abs(reference).max())
-    return results
+    results = timed({OURS: here, HF: there}, rounds)
+    return measured(results, lambda value, ours: float(np.abs(value - ours).max() / np.abs(ours).max()))
 
 
 def writing(rounds, dtype):
@@ -228,11 +212,7 @@ def writing(rounds, dtype):
 
         return run
 
-    results = timed(available({OURS: here, HF: there}), rounds)
-    reference = results[OURS]["value"]
-    for row in results.values():
-        row["value"] = int((row["value"] != reference).sum())
-    return results
+    return measured(timed({OURS: here, HF: there}, rounds), lambda value, ours: int((value != ours).sum()))
 
 
 def heads(rounds, prompts):
@@ -250,11 +230,11 @@ def heads(rounds, prompts):
     def here():
         return lambda: diagnostics.head_scores(model, task, key=key, prompts=prompts).diagonal_induction_score.values
 
-    def there():
+    def there(folded):
         import torch
 
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 2)))
-        lens = hooked(llama(model))
+        lens = hooked(llama(model), folded)
 
         def run():
             scores = {}
@@ -272,21 +252,21 @@ def heads(rounds, prompts):
 
         return run
 
-    results = timed(available({OURS: here, LENS: there}), rounds)
-    reference = results[OURS]["value"]
-    for row in results.values():
-        row["value"] = float(np.abs(row["value"] - reference).max())
+    rows = {OURS: here, LENS: lambda: there(False), FOLDED: lambda: there(True)}
+    results = measured(timed(rows, rounds), lambda value, ours: float(np.abs(value - ours).max()))
     return results | {"peak": peak()}
 
 
 def table(results):
     """Print the seconds of every row."""
-    lines = []
+    lines, missing = [], results.pop("missing")
     for name, row in results.items():
         wall, cpu = (statistics.median(row[kind]) for kind in ("wall", "cpu"))
         span = f"{min(row['wall']):.2f}-{max(row['wall']):.2f}"
         lines.append((name, row["first"], wall, span, cpu, row["value"]))
     machine.table(lines, ("row", "first call s", "wall s", "range", "CPU s", "difference"))
+    for name, error in missing.items():
+        print(f"{name}: not measured, {error}")
 
 
 def main(options):
@@ -335,10 +315,14 @@ def main(options):
         table(results)
         ours = statistics.median(results[OURS]["wall"])
         missed += [f"heads: {ours:.2f} s, not below {HEADS:g}"] * (ours >= HEADS * options.prompts / 32)
-        if LENS in results:
-            other = statistics.median(results[LENS]["wall"])
-            print(f"{ours / other:.2f} times the wall seconds of TransformerLens")
-            missed += [f"heads: {ours:.2f} s, TransformerLens {other:.2f}"] * (ours >= other)
+        for name in (LENS, FOLDED):
+            if name in results:
+                wall, cpu = (
+                    statistics.median(a / b for a, b in zip(results[OURS][k], results[name][k], strict=True))
+                    for k in ("wall", "cpu")
+                )
+                print(f"{wall:.2f} times the wall seconds of {name}, {cpu:.2f} times its CPU seconds")
+                missed += [f"heads: {wall:.2f} times {name}"] * (wall >= 1)
     return machine.report(missed)
 
 

@@ -5,8 +5,9 @@
 A peer is a file of ``bench/peers/``: ``PEER``, "owner/repository" or a package; ``VERSION()`` of a package, or
 ``VERSION(checkout)`` of a clone, the text of its version; and ``cases(checkout)``, which yields dicts of ``FIELDS``.
 ``checkout`` is the path of the clone, None for a package. ``ours`` begins with a public name, ``theirs`` has the names
-of the peer. A difference beyond the tolerance needs a note that says whose answer is wrong, or why the two differ. Each
-file runs in a process of its own; a peer that is not there is left out, and its record stays as it is.
+of the peer. A difference beyond the tolerance needs a note that says whose answer is wrong, or why the two differ; a
+difference of None, for a name that the peer no longer has, needs a note that says what stands in its place. Each file
+runs in a process of its own; a peer that is not there is left out, and its record stays as it is.
 """
 
 import argparse
@@ -47,13 +48,14 @@ def row(case):
     """A case as JSON has it."""
     if set(case) != set(FIELDS) or case["unit"] not in UNITS:
         raise ValueError(f"case: expected {', '.join(FIELDS)}, with a unit of {', '.join(UNITS)}, got {case}")
-    numbers = {name: float(case[name]) for name in ("difference", "tolerance")}
+    numbers = {name: float(case[name]) for name in ("difference", "tolerance") if case[name] is not None}
     return {name: numbers.get(name, case[name]) for name in FIELDS}
 
 
 def unexplained(rows):
     """Rows beyond their tolerance whose note does not say whose answer is wrong, or why the two differ."""
-    return [row["case"] for row in rows if not row["difference"] <= row["tolerance"] and not row["note"].strip()]
+    answered = (row["difference"] is not None and row["difference"] <= row["tolerance"] for row in rows)
+    return [row["case"] for row, equal in zip(rows, answered, strict=True) if not equal and not row["note"].strip()]
 
 
 def measure(path, checkout):

@@ -30,11 +30,13 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 def equal(row: Row) -> bool:
     """Return True if the two answers agree within the tolerance."""
-    return row["difference"] <= row["tolerance"]
+    return row["difference"] is not None and row["difference"] <= row["tolerance"]
 
 
 def shown(row: Row) -> str:
-    """Return the largest difference with its unit."""
+    """Return the largest difference with its unit; a dash if the peer no longer has the name."""
+    if row["difference"] is None:
+        return "-"
     return f"{row['difference']:.2g}{_WHAT[row['unit']]}"
 
 
@@ -44,6 +46,9 @@ def compared(cell: str, rows: Sequence[Row]) -> str:
     named = [row for row in rows if any(re.search(rf"(?<!\w){re.escape(code)}(?!\w)", row["theirs"]) for code in codes)]
     if not named:
         return "not compared"
+    named = [row for row in named if row["difference"] is not None] or named
+    if named[0]["difference"] is None:
+        return escaped(named[0]["note"])
     worst = max(named, key=lambda row: row["difference"] / row["tolerance"] if row["tolerance"] else row["difference"])
     text = f"equal in {sum(map(equal, named))} of {len(named)}, {shown(worst)}"
     return text if equal(worst) else escaped(f"{text}: {worst['note']}")
@@ -58,7 +63,8 @@ def table(rows: Sequence[Row]) -> str:
     """Return the table of all cases with names, largest difference and verdict."""
     lines = ["| case | there | here | largest difference | tolerance | |", "|---|---|---|---|---|---|"]
     for row in rows:
-        verdict = ("equal" if equal(row) else "**not equal**") + f": {row['note']}" * bool(row["note"])
+        verdict = "equal" if equal(row) else "**removed**" if row["difference"] is None else "**not equal**"
+        verdict += f": {row['note']}" * bool(row["note"])
         names = (text if "`" in text else f"`{text}`" for text in (row["theirs"], row["ours"]))
         cells = (row["case"], *names, shown(row), f"{row['tolerance']:.2g}", verdict)
         lines.append("| " + " | ".join(map(escaped, cells)) + " |")
@@ -95,7 +101,8 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> str:
     """Return one line per peer: its version and the number of equal cases."""
     lines = ["| peer | version | cases | equal | not equal |", "|---|---|---|---|---|"]
     for record in records.values():
-        rows, good = record["rows"], sum(map(equal, record["rows"]))
+        rows = [row for row in record["rows"] if row["difference"] is not None]
+        good = sum(map(equal, rows))
         lines.append(f"| `{record['peer']}` | {record['version']} | {len(rows)} | {good} | {len(rows) - good} |")
     return "\n".join(lines)
 

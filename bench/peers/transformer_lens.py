@@ -1,13 +1,22 @@
-"""Networks of TransformerLens 2 with random weights, and the same weights here: activations, edits, scores of heads."""
+"""Networks of TransformerLens 4 with random weights, and the same weights here: activations, edits, heads, patches.
 
+Each network is a ``TransformerBridge`` with the weights as they were made, and again after
+``enable_compatibility_mode()``, which folds norms and value biases into matrices and centres what writes to the stream.
+"""
+
+import warnings
 from importlib.metadata import version
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from transformer_lens import HookedTransformer, HookedTransformerConfig, head_detector
+import transformer_lens
+import transformers
+from transformer_lens import head_detector, patching
+from transformer_lens.model_bridge.sources import boot_native, build_bridge_from_module
 
-from icllab import models
+from icllab import diagnostics, models
 from icllab.core.prompt import TokenPrompt
 from icllab.diagnostics.behaviour import heads
 
@@ -16,20 +25,27 @@ VOCABULARY, HALF, WIDTH, HEADS = 23, 12, 24, 3
 LENGTH = 2 * HALF + 1
 SIZES = {"n_layers": 2, "d_model": WIDTH, "d_head": 8, "n_heads": HEADS, "d_vocab": VOCABULARY, "n_ctx": LENGTH}
 MLP = {"d_mlp": 40, "act_fn": "gelu_new"}
-NETWORKS = {
+NATIVE = {
     "learned positions": MLP | {"normalization_type": "LN", "positional_embedding_type": "standard"},
     "rotary positions, RMS": MLP
     | {"normalization_type": "RMS", "positional_embedding_type": "rotary", "rotary_dim": 4},
-    "parallel, folded norms": MLP
-    | {"normalization_type": "LNPre", "positional_embedding_type": "rotary", "rotary_dim": 8, "parallel_attn_mlp": True}
-    | {"rotary_adjacent_pairs": True},
     "attention only": {"normalization_type": None, "positional_embedding_type": "standard", "attn_only": True},
-    "windows": MLP
-    | {"normalization_type": "RMSPre", "positional_embedding_type": "standard", "use_local_attn": True}
-    | {"attn_types": ["global", "local"], "window_size": 4},
 }
-LOGITS = "HookedTransformer, model.run_with_cache(tokens)"
-HOOKS = "model.run_with_hooks(tokens, fwd_hooks=[(name, hook)])"
+HF = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "max_position_embeddings": LENGTH, "attn_implementation": "eager"}
+LAYERS = {"num_hidden_layers": 2, "num_attention_heads": HEADS, "intermediate_size": 40}
+WINDOWS = {"num_layers": 2, "num_heads": HEADS, "attention_types": [[["global", "local"], 1]], "window_size": 4}
+WRAPPED = {
+    "parallel blocks": ("GPTNeoX", LAYERS | {"use_parallel_residual": True}),
+    "windows": ("GPTNeo", WINDOWS),
+    "gated, shared keys": ("Llama", LAYERS | {"num_key_value_heads": 1}),
+}
+NETWORKS = [*NATIVE, *WRAPPED]
+TURNED = ("rotary positions, RMS", "parallel blocks", "gated, shared keys")
+PATTERNS = ("learned positions", "rotary positions, RMS", "attention only", "windows")  # as cache["attn_scores", 0]
+PATCHED = [name for name in NETWORKS if name != "attention only"]
+LOGITS = "TransformerBridge, bridge.run_with_cache(tokens)"
+HOOKS = "bridge.run_with_hooks(tokens, fwd_hooks=[(name, hook)])"
+FOLDED = "bridge.enable_compatibility_mode()"
 # There -> here, within a block.
 ACTIVATIONS = {
     'cache["pattern", 0]': ("attn.hook_pattern", "attention.pattern"),
@@ -47,21 +63,39 @@ ROTARY = {
     'cache["rot_q", 0]': ("attn.hook_rot_q", "attention.queries"),
     'cache["rot_k", 0]': ("attn.hook_rot_k", "attention.keys"),
 }
+# Ours -> theirs.
+PATCHES = {
+    "residual": "resid_pre",
+    "attention": "attn_out",
+    "mlp": "mlp_out",
+    "heads": "attn_head_out_all_pos",
+}
+NOTES = {
+    "logits": "theirs have mean zero over the vocabulary, ours are those of the weights as they were made",
+    "streams": "theirs have mean zero over coordinates in networks with LayerNorm, ours keep the mean",
+}
+REMOVED = {"HookedTransformer": "models.Transformer", "HookedTransformerConfig": "models.BlockOptions"}
 
 
 def VERSION():
-    """The versions of the package and of PyTorch."""
-    return f"{version('transformer-lens')}, PyTorch {torch.__version__}"
+    """The versions of the package, of PyTorch and of transformers."""
+    return f"{version('transformer-lens')}, PyTorch {torch.__version__}, transformers {transformers.__version__}"
 
 
-def network(options):
-    """Random weights: no bias is 0 and no scale is 1."""
-    module = HookedTransformer(HookedTransformerConfig(**SIZES, **options, device="cpu"))
+def network(name):
+    """Random weights in a bridge: no bias is 0 and no scale is 1."""
+    if name in NATIVE:
+        module = bridge = boot_native(SIZES | NATIVE[name])
+    else:
+        kind, fields = WRAPPED[name]
+        module = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**HF | fields))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator) + (parameter.ndim == 1) * 0.5)
-    return module.eval()
+    if name in WRAPPED:
+        bridge = build_bridge_from_module(module, type(module).__name__, hf_config=module.config)
+    return bridge.eval()
 
 
 def relative(ours, theirs):
@@ -78,18 +112,17 @@ def case(name, theirs, ours, difference, **fields):
     return row | {"unit": "relative", "tolerance": 1e-5, "note": ""} | fields
 
 
-def differences(options, prompt, ids):
+def differences(name, prompt, ids):
     """Names there -> the largest difference: logits, every activation of the cache, logits with a head at zero."""
-    module = network(options)
-    model = models.from_torch(module)
-    logits, cache = module.run_with_cache(ids)
+    bridge = network(name)
+    model = models.from_torch(bridge)
+    logits, cache = bridge.run_with_cache(ids)
     trace = model.trace(prompt)
     found = {LOGITS: relative(trace.prediction, logits[0])}
-    for theirs, (there, here) in (ACTIVATIONS | (ROTARY if "rotary_dim" in options else {})).items():
-        if here == "middle" and (options.get("attn_only") or options.get("parallel_attn_mlp")):
-            continue  # there is no stream between attention and dense layers
+    for theirs, (there, here) in (ACTIVATIONS | (ROTARY if name in TURNED else {})).items():
         names = [(f"blocks.{i}.{there}", f"block{i}.{here}".rstrip(".")) for i in (0, 1)]
-        found[theirs] = max(relative(trace.activations[ours], cache[name][0]) for name, ours in names)
+        if names[0][0] in cache:  # else the network has no such activation
+            found[theirs] = max(relative(trace.activations[ours], cache[name][0]) for name, ours in names)
 
     def hook(value, hook):
         value[:, :, 1] = 0.0
@@ -98,8 +131,45 @@ def differences(options, prompt, ids):
     def edit(name, value):
         return value.at[:, 1].set(0.0) if name == "block0.attention.heads" else value
 
-    ablated = module.run_with_hooks(ids, fwd_hooks=[("blocks.0.attn.hook_z", hook)])
+    ablated = bridge.run_with_hooks(ids, fwd_hooks=[("blocks.0.attn.hook_z", hook)])
     return found | {HOOKS: relative(model.trace(prompt, edit).prediction, ablated[0])}
+
+
+def folded(name, prompt, ids):
+    """What is compared -> the largest difference of folded weights there from the weights as they were made."""
+    trace = models.from_torch(network(name)).trace(prompt)
+    bridge = network(name)
+    bridge.enable_compatibility_mode(disable_warnings=True)
+    logits, cache = bridge.run_with_cache(ids)
+    ours, theirs = trace.prediction, logits[0]
+    return {
+        "log-probabilities": relative(jax.nn.log_softmax(ours), theirs.log_softmax(-1)),
+        "patterns": relative(trace.activations["block1.attention.pattern"], cache["pattern", 1][0]),
+        "logits": relative(ours, theirs),
+        "streams": relative(trace.activations["block1"], cache["resid_post", 1][0]),
+    }
+
+
+def patches(name, prompt, ids):
+    """Names there -> the largest difference of metrics with one clean activation in the corrupted run, over logits."""
+    bridge, other = network(name), ids.clone()
+    model, other[0, -3] = models.from_torch(bridge), 3
+
+    def metric(logits):
+        return logits[0, -1, 1] - logits[0, -1, 2]
+
+    with torch.no_grad():
+        logits, cache = bridge.run_with_cache(ids)
+        values = {
+            site: getattr(patching, f"get_act_patch_{kind}")(bridge, other, cache, metric)
+            for site, kind in PATCHES.items()
+        }
+    tokens = (ids[0].tolist(), other[0].tolist())
+    result = diagnostics.patch(model, *tokens, metric=diagnostics.logit_difference(1, 2))
+    ours = {site: result[f"{site}_metric"].values for site in PATCHES}
+    ours["residual"], values["residual"] = ours["residual"][:-1], values["residual"][1:]  # after a block, before it
+    largest = float(logits.abs().max())
+    return {kind: np.abs(ours[site] - np.asarray(values[site])).max() / largest for site, kind in PATCHES.items()}
 
 
 def scores(pattern, tokens):
@@ -146,16 +216,37 @@ def scores(pattern, tokens):
 
 
 def cases(checkout):
-    """Five networks on one sequence of repeated tokens, and their heads."""
+    """Six networks on one sequence of repeated tokens, and their heads."""
+    warnings.filterwarnings("ignore", module="transformer_lens")
     half = np.random.default_rng(0).permutation(VOCABULARY - 1)[:HALF]
     tokens = np.array([VOCABULARY - 1, *half, *half])
-    prompt = TokenPrompt(jnp.asarray([*tokens, 0], jnp.int32))
-    found = {name: differences(options, prompt, torch.tensor(tokens)[None]) for name, options in NETWORKS.items()}
+    prompt, ids = TokenPrompt.from_ids(jnp.asarray(tokens, jnp.int32)), torch.tensor(tokens)[None]
+    for name, ours in REMOVED.items():
+        try:
+            getattr(transformer_lens, name)
+        except ImportError as error:
+            yield case(name, name, ours, None, note=f"theirs says: {str(error).partition('. ')[2].split(' See ')[0]}")
+    found = {name: differences(name, prompt, ids) for name in NETWORKS}
     for name, values in found.items():
-        yield case(f"logits, {name}", LOGITS, "models.from_torch(module)", values[LOGITS])
+        yield case(f"logits, {name}", LOGITS, "models.from_torch(bridge)", values[LOGITS])
     for theirs in [*(ACTIVATIONS | ROTARY), HOOKS]:
-        networks = [values[theirs] for values in found.values() if theirs in values]
         what = "logits with a head at zero" if theirs == HOOKS else theirs.split('"')[1]
-        yield case(f"{what}, {len(networks)} networks", theirs, "models.Transformer.trace", max(networks))
-    pattern = network(NETWORKS["attention only"]).run_with_cache(torch.tensor(tokens)[None])[1]["pattern", 0]
+        values = {name: row[theirs] for name, row in found.items() if theirs in row}
+        if what == "attn_scores":
+            wrong = max(values.pop(name) for name in PATTERNS)
+            note = "theirs are the pattern, after the softmax, in a bridge of a native network and of GPT-Neo"
+            yield case(f"{what}, {len(PATTERNS)} networks", theirs, "models.Transformer.trace", wrong, note=note)
+        text = f"{what}, {', '.join(values) if len(values) < 3 else f'{len(values)} networks'}"
+        yield case(text, theirs, "models.Transformer.trace", max(values.values()))
+    found = {name: folded(name, prompt, ids) for name in NETWORKS}
+    for what in ("log-probabilities", "patterns", "logits", "streams"):
+        worst = max(values[what] for values in found.values())
+        text, ours = f"{what} of folded weights, {len(found)} networks", "models.from_torch(bridge), copied before that"
+        yield case(text, FOLDED, ours, worst, note=NOTES.get(what, ""))
+    found = [patches(name, prompt, ids) for name in PATCHED]
+    for kind in PATCHES.values():
+        function = f"patching.get_act_patch_{kind}(bridge, corrupted_tokens, clean_cache, metric)"
+        worst = max(values[kind] for values in found)
+        yield case(f"patches of {kind}, {len(found)} networks", function, "diagnostics.patch", worst)
+    pattern = network("attention only").run_with_cache(ids)[1]["pattern", 0]
     yield from scores(pattern[0].detach().numpy(), tokens)

@@ -83,6 +83,9 @@ def test_a_difference_is_within_its_tolerance_or_has_a_note_that_says_whose_answ
     rows = record(name)["rows"]
     assert peers.unexplained(rows) == []
     for row in rows:
+        if row["difference"] is None:
+            assert re.search(r"\buse\b", row["note"], re.IGNORECASE), row
+            continue
         assert math.isfinite(row["difference"])
         assert row["difference"] >= 0
         assert 0 <= row["tolerance"] <= LARGEST[row["unit"]], row
@@ -106,13 +109,14 @@ def test_the_page_shows_the_rows_of_the_records_and_no_others(make_peers):
     records = make_peers.read(RECORDS)
     page = make_peers.page(TEMPLATE, records)
     assert "<!--" not in page
-    shown = re.findall(r"^\|.*\| (?:\*\*not )?equal(?:\*\*)?(?:: .*)? \|$", page, re.MULTILINE)
+    shown = re.findall(r"^\|.*\| (?:equal|\*\*not equal\*\*|\*\*removed\*\*)(?:: .*)? \|$", page, re.MULTILINE)
     expected = [line for name in records for line in make_peers.table(records[name]["rows"]).splitlines()[2:]]
     assert sorted(shown) == sorted(expected)
     assert len(shown) == sum(len(found["rows"]) for found in records.values())
     for name, found in records.items():
         assert page.count(f"`bench/peers.py --only {name}") == 1
-        assert f"| `{found['peer']}` | {found['version']} | {len(found['rows'])} |" in page
+        answered = sum(row["difference"] is not None for row in found["rows"])
+        assert f"| `{found['peer']}` | {found['version']} | {answered} |" in page
 
 
 def test_a_cell_of_names_counts_only_what_was_measured(make_peers):
@@ -154,3 +158,4 @@ def test_a_case_that_lacks_a_field_or_has_another_unit_is_refused(peers):
     assert peers.unexplained([row | {"difference": 1.0}]) == [row["case"]]
     assert peers.unexplained([row | {"difference": math.nan}]) == [row["case"]]
     assert peers.unexplained([row | {"difference": 1.0, "note": "theirs stops early"}]) == []
+    assert peers.unexplained([peers.row(row | {"difference": None})]) == [row["case"]]

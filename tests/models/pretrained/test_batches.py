@@ -4,6 +4,9 @@ Each question takes a language model and several sequences of ids, and returns t
 model of their own kind join ``QUESTIONS`` with one line.
 """
 
+import dataclasses
+import itertools
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -11,10 +14,13 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
+from tests.diagnostics.circuits.networks import Letters
 from token_transformers import FAMILIES, VOCABULARY, language_model, sampling
 
-from icllab import tasks
+from icllab import diagnostics, tasks
 from icllab.core.prompt import TokenPrompt
+from icllab.diagnostics.behaviour.answers import sample_prompts
+from icllab.diagnostics.circuits import task_vectors
 from icllab.models.pretrained.generation import written
 
 IDS = [[3, 1, 4, 1, 5, 9, 2], [6]]
@@ -83,12 +89,95 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize(
+each_family = pytest.mark.parametrize(
     "family", [pytest.param(name, marks=[pytest.mark.slow] * (name != "gpt2")) for name in FAMILIES]
 )
+
+
+@each_family
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_batch_has_the_answers_of_its_members(question, family):
     lm, ask = language_model(family), QUESTIONS[question]
     together = ask(lm, IDS)
     for answers, ids in zip(together, IDS, strict=True):
         np.testing.assert_allclose(answers, ask(lm, [ids])[0], rtol=0, atol=1e-5)
+
+
+def values(dataset):
+    """The numbers of a dataset, without errors and attributes."""
+    return {name: array.values for name, array in dataset.items() if not str(name).endswith("_error")}
+
+
+REPEATED = [[3, 1, 4, 3, 1, 4, 3], [5, 2, 5]]
+MEANS = {
+    "logit lens": lambda *arguments, **options: diagnostics.logit_lens(*arguments, **options, query_length=2),
+    "head scores": diagnostics.head_scores,
+}
+
+
+@each_family
+@pytest.mark.parametrize("side", ["left", pytest.param("right", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("question", [pytest.param("logit lens", marks=pytest.mark.slow), "head scores"])
+def test_a_mean_over_a_batch_is_that_of_its_members(question, side, family):
+    model, key = language_model(family).model, jax.random.key(1)
+    loss = tasks.RepeatedTokens(vocabulary=VOCABULARY, period=2)
+
+    def measured(prompts, count):
+        task = tasks.FixedPrompts(loss, prompts, count)
+        return values(MEANS[question](model, task, key=key, prompts=16)), task
+
+    together, task = measured(padded(REPEATED, side), 2)
+    drawn = np.asarray(sample_prompts(task, key=key, prompts=16).mask).sum(1)
+    shares = [np.mean(drawn == drawn.max()), np.mean(drawn == drawn.min())]
+    assert min(shares) > 0.1
+    alone = [measured(TokenPrompt.from_ids(np.array([ids])), 1)[0] for ids in REPEATED]
+    for name, array in together.items():
+        mean = sum(share * row[name] for share, row in zip(shares, alone, strict=True))
+        np.testing.assert_allclose(array, mean, rtol=0, atol=1e-5, err_msg=name)
+
+
+@each_family
+@pytest.mark.parametrize("direction", [pytest.param("denoising", marks=pytest.mark.slow), "noising"])
+def test_a_patch_of_several_pairs_is_the_mean_of_their_patches(direction, family):
+    lm, metric = language_model(family), diagnostics.logit_difference(1, 2)
+    clean, corrupted = [[3, 1, 4, 1, 5, 9, 2], [6, 8, 3]], [[3, 1, 7, 1, 5, 9, 2], [6, 2, 3]]
+    together = diagnostics.patch(lm, clean, corrupted, metric=metric, direction=direction)
+    alone = [
+        diagnostics.patch(lm, *pair, metric=metric, direction=direction) for pair in zip(clean, corrupted, strict=True)
+    ]
+    for name in ("residual", "attention", "mlp"):
+        long, short = (row[f"{name}_metric"].values for row in alone)
+        ours = together[f"{name}_metric"].values
+        np.testing.assert_allclose(ours[:, -3:], (long[:, -3:] + short) / 2, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(ours[:, :-3], long[:, :-3], rtol=0, atol=1e-5)
+    heads = sum(row.heads_metric.values for row in alone) / 2
+    np.testing.assert_allclose(together.heads_metric, heads, rtol=0, atol=1e-5)
+
+
+WORDS = ["".join(letters) for letters in itertools.product("abc", "defg")]
+FEW_SHOT = tasks.FewShot.from_pairs(
+    [(word, word[1] + "i" * (word[0] == "a")) for word in WORDS],
+    Letters(),
+    shots=2,
+    template="{}j{}k",
+    vocabulary=VOCABULARY,
+)
+
+
+@pytest.mark.slow
+@each_family
+@pytest.mark.parametrize("method", task_vectors.METHODS)
+def test_task_vectors_depend_neither_on_blocks_of_prompts_nor_on_their_padding(method, family, monkeypatch):
+    lm = language_model(family)
+    if method == "heads" and not all(block.adds_heads for block in lm.model.blocks):
+        pytest.skip("a norm follows the sum of the heads")
+
+    def measured(task):
+        options = {"layers": [0, 1], "method": method, "prompts": 12, "heads": 2}
+        return values(diagnostics.task_vector(lm, task, key=jax.random.key(0), **options))
+
+    together = measured(FEW_SHOT)
+    monkeypatch.setattr(task_vectors, "most_at_once", lambda *arguments: 1)
+    padded_more = measured(dataclasses.replace(FEW_SHOT, tokens=FEW_SHOT.tokens + 5))
+    for name, array in together.items():
+        np.testing.assert_allclose(padded_more[name], array, rtol=0, atol=1e-5, err_msg=name)

@@ -91,7 +91,7 @@ def diagonal_induction_score(
     :func:`prefix_matching_score`, and token P does, which has not occurred before. This is the induction score of
     ARENA's exercises.
     """
-    return _mean_on_keys(pattern, *_on_diagonal(tokens))
+    return _mean_on_keys(pattern, *_on_diagonal(tokens, jnp.ones(tokens.shape, bool)))
 
 
 def duplicate_token_score(
@@ -127,12 +127,13 @@ def _scores(pattern: "_Pattern", prompt: Any) -> Float[Array, "head score"]:
     scores = [_mean_where(on_previous, jnp.asarray(attends) & real)]
     if isinstance(prompt, TokenPrompt):
         tokens = prompt.tokens[:-1]
+        within = jnp.ones(tokens.shape, bool) if prompt.mask is None else prompt.mask[:-1]
         follows = _follows(tokens)[pattern.rows] & real[:, None]
         causal = jnp.tril(jnp.ones((pattern.values.shape[2],) * 2, bool))[pattern.rows]
         recurring = jnp.any(follows, axis=1)
         above = above_even(pattern.values, follows, causal & ~follows)
         scores += [_mean_on_keys(pattern.values, follows, recurring), _mean_where(above, recurring)]
-        keys, counted = (part[pattern.rows] for part in _on_diagonal(tokens))
+        keys, counted = (part[pattern.rows] for part in _on_diagonal(tokens, within))
         scores.append(_mean_on_keys(pattern.values, keys, counted & real))
         same = _duplicates(tokens)[pattern.rows]
         scores.append(_mean_on_keys(pattern.values, same, jnp.any(same, axis=1) & real))
@@ -204,12 +205,16 @@ def _duplicates(tokens: Int[Array, " token"]) -> Bool[Array, "token token"]:
     return jnp.tril(tokens[:, None] == tokens[None, :], -1)
 
 
-def _on_diagonal(tokens: Int[Array, " token"]) -> tuple[Bool[Array, "token token"], Bool[Array, " token"]]:
+def _on_diagonal(
+    tokens: Int[Array, " token"], real: Bool[Array, " token"]
+) -> tuple[Bool[Array, "token token"], Bool[Array, " token"]]:
     """The key of each token one period less one before it, and the tokens that have one; none without a period."""
     place = jnp.arange(len(tokens))
     before = place[:, None] - place[None, :]  # how far key j lies before token i
-    same = tokens[:, None] == tokens[None, :]
-    agree = jnp.stack([jnp.all(jnp.diagonal(same, -shift)[1:]) for shift in range(1, (len(tokens) + 1) // 2 + 1)])
+    same = (tokens[:, None] == tokens[None, :]) | ~real[:, None]  # padding follows the real tokens
+    shifts = jnp.arange(1, (len(tokens) + 1) // 2 + 1)
+    agree = jnp.stack([jnp.all(jnp.diagonal(same, -shift)[1:]) for shift in range(1, len(shifts) + 1)])
+    agree &= shifts <= (jnp.sum(real) + 1) // 2
     period = jnp.where(jnp.any(agree), jnp.argmax(agree) + 1, len(tokens) + 1)
     keys = before == period - 1
     return keys, jnp.any(keys, axis=1)
