@@ -17,7 +17,6 @@ from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Finding, checks, estimates
-from icllab.lab.results import fixed_values
 
 NETWORKS = {  # layers, heads, width
     "two layers": (2, 4, 48),
@@ -42,10 +41,9 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 def check(dataset: xr.Dataset) -> list[Finding]:
     """New codes are run as trained ones; order-blind guesses are worse at those, and better at longer ones."""
-    longest = fixed_values(dataset)["longest"]
-    lengths = dataset["code_length"]
-    short, long = (lengths >= SHORTEST) & (lengths <= longest), lengths > longest
     accuracy = dataset["code_accuracy"]
+    short = accuracy.sel(group=TRAINED, drop=True).notnull().any(("network", "seed"))
+    long, short = ~short & (dataset["code_length"] >= SHORTEST), short & (dataset["code_length"] >= SHORTEST)
     of_groups = accuracy.sel(code_length=short).mean("code_length")
     new = of_groups.sel(group=NEW, drop=True)
     above = (accuracy.sel(group=NEW, drop=True) - dataset["order_blind"]).sel(network=DEEP, drop=True)
