@@ -7,7 +7,7 @@ on codes of six to eight instructions. Instructions stand in random slots, so th
 
 A network that has memorised its codes knows nothing about new ones. Two guesses are computed exactly over all codes of
 a length: the best that sees the data alone, and the best *order-blind* guess, which sees the data and how often each
-instruction comes, and not their order. A network above the second uses the order.
+instruction comes, and not their order. The second is drawn, and not judged.
 """
 
 import xarray as xr
@@ -25,11 +25,11 @@ NETWORKS = {  # layers, heads, width
     "half the width": (2, 4, 24),
     "three layers": (3, 4, 48),
 }
-DEEP, SHALLOW = "two layers", "one layer"
+DEEP = "two layers"
 TRAINED, NEW = GROUPS = ("trained", "new")
 LENGTHS = tuple(range(1, 9))
 SHORTEST = 3  # of the codes that are judged: of one and two instructions there are 30
-AS_WELL = 0.9
+AS_WELL, LESS = 0.9, 2 / 3
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -40,24 +40,19 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """New codes are run as trained ones; order-blind guesses are worse at those, and better at longer ones."""
-    accuracy = dataset["code_accuracy"]
-    short = accuracy.sel(group=TRAINED, drop=True).notnull().any(("network", "seed"))
-    long, short = ~short & (dataset["code_length"] >= SHORTEST), short & (dataset["code_length"] >= SHORTEST)
-    of_groups = accuracy.sel(code_length=short).mean("code_length")
-    new = of_groups.sel(group=NEW, drop=True)
-    above = (accuracy.sel(group=NEW, drop=True) - dataset["order_blind"]).sel(network=DEEP, drop=True)
-    ratio = estimates.geometric_mean((new / of_groups.sel(group=TRAINED, drop=True)).sel(network=DEEP, drop=True))
+    """New codes are run as trained ones; longer codes less often, and more often than by a guess from the data."""
+    accuracy = dataset["code_accuracy"].sel(network=DEEP, drop=True)
+    judged = dataset["code_length"] >= SHORTEST
+    short = accuracy.sel(group=TRAINED, drop=True).notnull().any("seed")
+    of_short = accuracy.sel(code_length=judged & short).mean("code_length")
+    new, trained = (of_short.sel(group=group, drop=True) for group in (NEW, TRAINED))
+    longer = accuracy.sel(group=NEW, code_length=judged & ~short, drop=True)
+    ratio = estimates.geometric_mean(new / trained)
     findings = checks.above("as_well", "accuracy at new codes / at trained codes of the same lengths", ratio, AS_WELL)
-    quantity = "accuracy at new codes - that of the best order-blind guess"
-    findings += checks.above("order", quantity, estimates.mean(above.sel(code_length=short).mean("code_length")))
-    quantity = "accuracy at longer codes - that of the best order-blind guess"
-    findings += checks.below("longer", quantity, estimates.mean(above.sel(code_length=long).mean("code_length")))
-    if SHALLOW in dataset.network:
-        behind = new.sel(network=SHALLOW, drop=True) - new.sel(network=DEEP, drop=True)
-        quantity = "accuracy at new codes, one layer of ten heads - two layers"
-        findings += checks.below("one_layer", quantity, estimates.mean(behind))
-    return findings
+    ratio = estimates.geometric_mean(longer.mean("code_length") / new)
+    findings += checks.below("longer", "accuracy at longer codes / at new codes of trained lengths", ratio, LESS)
+    above = estimates.mean((longer - dataset["data_alone"]).mean("code_length"))
+    return findings + checks.above("guess", "accuracy at longer codes - that of the best guess from the data", above)
 
 
 def figure(dataset: xr.Dataset):
@@ -69,15 +64,15 @@ def figure(dataset: xr.Dataset):
 
 OUTPUTS = {"group": GROUPS, "code_length": LENGTHS}
 claim = Claim(
-    title="New codes, not longer ones",
+    title="New codes run, longer codes less well",
     sentence=(
-        "Two layers run new codes as well as trained ones, above any order-blind guess; codes longer than training's "
-        "fall below it, and one layer of ten heads is less accurate."
+        "Two layers run new codes as accurately as trained ones; on longer codes the accuracy is below two thirds of "
+        "that, but above any guess from the data."
     ),
     conditions=(
         "Codes of maps, a turn, a counter and a conditional copy on three symbols; half of all codes of one to five "
         "instructions are trained, by 2500 steps of Adam. New codes of three to five instructions, longer ones of six "
-        "to eight. As well: 0.9 of the accuracy. The sentence was chosen on one seed of another key."
+        "to eight. As well: 0.9 of the accuracy. The sentence was chosen on six seeds of another key."
     ),
     sources=("SLT22",),
     axes=(
@@ -96,24 +91,24 @@ claim = Claim(
     sizes={
         "smoke": {"network": (DEEP,), "group": GROUPS, "code_length": (2, 3, 4), "seed": 2}
         | {"slots": 4, "longest": 3, "updates": 3, "batch": 8, "codes": 2},
-        "small": {"network": (DEEP, SHALLOW), "seed": Seeds(6, block=1)} | OUTPUTS,
+        "small": {"network": (DEEP,), "seed": Seeds(6, block=1)} | OUTPUTS,
         "medium": {"network": tuple(NETWORKS), "seed": Seeds(12, block=1)} | OUTPUTS,
     },
-    key=61,
+    key=62,
     theory=theory,
     controls={
         "memorised": Control(
             "64 codes are trained, which a network can memorise",
             measure={"few": 64},
-            axes={"network": (DEEP,), "seed": tuple(range(3))},
+            axes={"seed": tuple(range(3))},
         ),
         "scrambled": Control(
             "each code of training is answered as another code of its length",
             measure={"scrambled": True},
-            axes={"network": (DEEP,), "seed": tuple(range(3))},
+            axes={"seed": tuple(range(3))},
         ),
         "exchanged": Control(
-            "codes of three to five instructions are called longer ones, and one layer two",
+            "new codes of three to five instructions are called longer ones, and longer ones these",
             measure={"exchanged": True},
             axes={"seed": tuple(range(3))},
         ),

@@ -7,7 +7,7 @@ import optax
 
 import icllab as icl
 from iclbook.claims.routing import _codes
-from iclbook.claims.routing.codes.claim import DEEP, NETWORKS, SHALLOW
+from iclbook.claims.routing.codes.claim import NETWORKS
 from icllab.core.grid import tabulated
 from icllab.models.torch_derivatives import with_autograd
 from icllab.training import Record
@@ -22,9 +22,8 @@ def measure(point, *, key, few=None, scrambled=False, exchanged=False):
 
     ``few``: number of codes that are trained, in the place of half of them. ``scrambled``: a code of training is
     answered as another code of its length. ``exchanged``: new codes that are longer than training's exchange their
-    accuracies with the longest of the others, and one layer stands for two.
+    accuracies with the longest of the others.
     """
-    shape = {DEEP: SHALLOW, SHALLOW: DEEP}.get(point.network) if exchanged else point.network
 
     def of_seed(seed):
         of_network, of_prompts, of_slots = jax.random.split(jax.random.fold_in(key, seed), 3)
@@ -32,7 +31,7 @@ def measure(point, *, key, few=None, scrambled=False, exchanged=False):
         trained, new = split(rng, point, few)
         answers = ["", *permuted(rng, trained)] if scrambled else None
         task = _codes.Codes.init(["", *trained], slots=point.slots, answers=answers)
-        network = _codes.transformer(task, *NETWORKS[shape], key=of_network)
+        network = _codes.transformer(task, *NETWORKS[point.network], key=of_network)
         network = train(network, task, point, key=of_prompts)
         groups = [sampled(rng, codes, length, point.codes) for codes in (trained, new) for length in point.code_length]
         table = group_accuracies(network, groups, point.slots, key=of_slots)
