@@ -71,6 +71,29 @@ def test_the_gated_model_tends_to_its_expansion():
     assert rests[1] == pytest.approx(rests[0], abs=0.005)
 
 
+def test_the_circle_agrees_with_free_energies_of_drawn_data():
+    """A thousand data sets, each with a sum over a grid of w in the place of the Bessel function."""
+    rng, w = np.random.default_rng(0), np.linspace(0, 2 * np.pi, 512, endpoint=False)
+    means = np.stack([np.cos(w), np.sin(w)])
+    for n, radius in ((50, 0.0), (50, 0.4), (200, 1.0)):
+        drawn = np.array([radius, 0.0]) + rng.normal(size=(1000, 2)) / np.sqrt(n)
+        exponents = n * (drawn @ (means - means[:, :1]))
+        energies = -np.log(np.mean(np.exp(exponents), axis=1))
+        error = energies.std() / np.sqrt(1000)
+        assert abs(energies.mean() - posterior_integrals.circle(n, radius=radius)) < 4 * error < 2
+
+
+def test_the_circle_is_regular_but_for_the_centre():
+    """Half of log n for a radius above 0; minus the square root of pi n / 2, and a quarter of log n, at the centre."""
+    for radius in (0.5, 1.0):
+        change = posterior_integrals.circle(1e5, radius=radius) - posterior_integrals.circle(1e4, radius=radius)
+        assert change == pytest.approx(np.log(10) / 2, abs=0.01)
+    for n in (1e3, 1e5):
+        constant = np.log(2 * np.pi) / 2 + (np.log(2) - np.euler_gamma) / 4
+        known = -np.sqrt(np.pi * n / 2) + np.log(n) / 4 + constant
+        assert posterior_integrals.circle(n, radius=0.0) == pytest.approx(known, abs=0.05)
+
+
 @pytest.mark.parametrize(("terms", "units"), [(1, 1), (2, 2), (3, 2)])
 def test_shared_units_agree_with_draws(terms, units):
     """Contexts' losses given B, by 200 000 draws of B: within 4 standard errors, of at most a hundredth."""

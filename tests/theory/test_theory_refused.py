@@ -224,6 +224,8 @@ def test_infinite_contexts_have_a_hint():
         (lambda: LearningCoefficient(1.0).at(1.0), "nbeta: expected a finite number > 1"),
         (lambda: cusp(side="middle"), "side: expected 'left' or"),
         (lambda: cusp(n=0.0), f"n: {POSITIVE} 0.0"),
+        (lambda: posterior_integrals.circle(0.0, radius=1.0), f"n: {POSITIVE} 0.0"),
+        (lambda: posterior_integrals.circle(1.0, radius=-1.0), f"radius: {NON_NEGATIVE} -1.0"),
         (lambda: posterior_integrals.cusp_line(n=1.0, split=1.0, free=1e4), "cusp_line: expected equal shares at a ti"),
         (lambda: gated(phase="left"), "phase: expected 'simple' or 'rich'"),
         (lambda: gated(layers=3), "layers: expected 1 or 2"),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.integrate import simpson
 from scipy.optimize import root_scalar
+from scipy.special import i0e
 
 from icllab.core.domains import FINITE, NON_NEGATIVE, POSITIVE
 from icllab.core.errors import expected, require_integer
@@ -135,6 +136,34 @@ def gated(phase: str, means: Numbers, n: float, *, barrier: float, effect: float
         logarithm += np.log((np.exp(-n / 2 * mean**2 / variance) / np.sqrt(variance)) @ weight)
     top = logarithm.max()
     return float(-top - np.log(np.trapezoid(np.exp(logarithm - top), dx=0.001)))
+
+
+def circle(n: float, *, radius: float) -> float:
+    r"""The mean free energy of a circle of normal distributions, minus n times its least loss, in nats.
+
+    A sample is normal in the plane with unit noise, and the model's mean is :math:`(\cos w, \sin w)` with w uniform.
+    The true mean is :math:`(r, 0)`, so that :math:`K = r\,(1-\cos w)` and
+    :math:`\operatorname{Var}[\ell_w-\ell_0] = \frac2rK`. Given the mean :math:`\bar x` of n samples,
+
+    .. math::
+        F_n - nL_n(0) = n\bar x_1 - \log I_0(n|\bar x|), \qquad
+        E[F_n] - nL = nr - E\log I_0(\sqrt n\,\rho), \quad \rho\sim\mathrm{Rice}(\sqrt n\,r).
+
+    For r > 0 the model is regular and the value grows as :math:`\frac12\log n`. For r = 0 every w is optimal, the
+    variance is not bounded by a multiple of K = 0, and the value falls as :math:`-\sqrt{\pi n/2}`.
+
+    Args:
+        n: :math:`n`, the number of samples, :math:`> 0`.
+        radius: :math:`r\ge0`, the distance of the true mean from the centre of the circle.
+
+    Derived: docs/free-energies.md, Outside the conditions.
+    """
+    read(n=(n, POSITIVE), radius=(radius, NON_NEGATIVE))
+    root = np.sqrt(n)
+    centre = root * radius
+    rho = np.linspace(max(0.0, centre - 12), centre + 12, 8001)
+    density = rho * np.exp(-((rho - centre) ** 2) / 2) * i0e(rho * centre)
+    return float(-simpson(density * (root * (rho - centre) + np.log(i0e(root * rho))), x=rho))
 
 
 def shared_units(terms: int, units: int, outputs: int, nbeta: float) -> Term:
