@@ -98,3 +98,7 @@ def test_refusals():
         memory_and_counts.strengths(3, time=1.0, kinetic=1.0, directions=2.0, residual=1.0)
     with pytest.raises(InputError, match="time"):
         memory_and_counts.boundary(time=0.0, kinetic=1.0, directions=2.0, residual=0.5)
+    with pytest.raises(InputError, match="residual"):
+        memory_and_counts.boundary(time=1.0, kinetic=1.0, directions=2.0, residual=1.0)
+    with pytest.raises(InputError, match="kinetic"):
+        memory_and_counts.boundary(time=1.0, kinetic=-1.0, directions=2.0, residual=0.5)

@@ -9,7 +9,7 @@ parts descend the squared error from zero, at rates :math:`\eta_c` and :math:`\e
 .. math:: K_1 = \frac{\eta_m}{\eta_cV}, \qquad K_2 = \frac w{1-r}, \qquad r = \frac{\sigma^2}{V+\sigma^2}
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -75,12 +75,16 @@ def boundary(*, time: float, kinetic: float, directions: float, residual: float)
     Source: two thresholds, of a kinetic competition and of a bottleneck of the representation [Gibson26].
     Derived: docs/markov-pools.md, Memory against counts.
     """
-    read(time=(time, POSITIVE))
-    low, high = np.log(np.sort([kinetic, directions / (1 - residual)])) + np.log([0.5, 2.0])
+    t, ratio, w, r = read(
+        time=(time, POSITIVE),
+        kinetic=(kinetic, POSITIVE),
+        directions=(directions, POSITIVE),
+        residual=(residual, PROPER_FRACTION),
+    )
+    low, high = np.log(np.sort([ratio, w / (1 - r)])) + np.log([0.5, 2.0])
 
     def excess(log_chains: float) -> float:
-        rates = {"kinetic": kinetic, "directions": directions, "residual": residual}
-        parts = strengths(np.exp(log_chains), time=time, **rates)
+        parts = strengths(np.exp(log_chains), time=t, kinetic=ratio, directions=w, residual=r)
         return float(parts.memory - parts.counts)
 
     if excess(low) < 0 or excess(high) > 0:
@@ -93,11 +97,22 @@ def residual_of_counts(*, states: int, concentration: float, tokens: int, draws:
 
     .. math:: r = \frac{L_{\text{pairs}} - \bar h}{\ln S - \bar h}
 
-    The arguments are those of :func:`~icllab.theory.markov_pools.fresh_levels`.
+    Args:
+        states: :math:`S`, an integer of at least 2.
+        concentration: :math:`\alpha > 0` of the rows, and of the prior of counts.
+        tokens: :math:`n`, number of tokens of a sequence; an integer of at least 2.
+        draws: Number of chains, an integer of at least 2.
+        seed: Seed of NumPy's generator, an integer of at least 0.
 
     Derived: docs/markov-pools.md, Memory against counts.
     """
-    law = {"states": states, "concentration": concentration, "tokens": tokens, "draws": draws, "seed": seed}
+    law: dict[str, Any] = {
+        "states": states,
+        "concentration": concentration,
+        "tokens": tokens,
+        "draws": draws,
+        "seed": seed,
+    }
     levels = fresh_levels(**law, unigram_concentration=concentration)
     rows = np.random.default_rng(seed).dirichlet(np.full(states, concentration), (draws, states))  # the same chains
     rate = float(np.mean(entropy_rate(rows)))
