@@ -15,6 +15,9 @@ from character_tokenizer import CharacterTokenizer
 from drawing import sampled
 
 from icllab import algorithms
+from icllab.algorithms import KernelRichardson, NormalisedDescent
+from icllab.constructions import gradient_descent, kernel_richardson
+from icllab.core.kernels import gaussian
 from icllab.lab import registry
 from icllab.models import (
     BlockOptions,
@@ -309,6 +312,12 @@ PREDICTORS = {
     "gaussian_posterior_full": lambda: algorithms.GaussianPosterior(jnp.eye(4) + 0.3, 0.0),
     "gradient_descent_plus_plus": lambda: algorithms.GradientDescentPlusPlus.scalar(0.3, 0.2, **_STEPS, half=True),
     "functional_descent": lambda: algorithms.FunctionalDescent(0.3, **_KERNEL, **_STEPS, noise_variance=0.1),
+    "descending_classifier": lambda: gradient_descent(NormalisedDescent(0.3, layers=2, dim=4)),
+    "richardson_transformer": lambda: kernel_richardson(
+        KernelRichardson(0.3, kernel=gaussian, temperature=2.0, layers=2), dim=4, pieces=4, size=2.0
+    ),
+    "normalised_descent": lambda: NormalisedDescent(0.3, layers=2, dim=4),
+    "kernel_richardson": lambda: KernelRichardson(0.3, **_KERNEL, layers=2),
     "kernel_ridge": lambda: algorithms.KernelRidge(0.1, **_KERNEL),
     "gaussian_process": lambda: algorithms.GaussianProcess(0.1, **_KERNEL),
     "repaired_process": lambda: algorithms.RepairedProcess(0.1, kernel="relu", temperature=1.0),

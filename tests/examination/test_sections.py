@@ -8,14 +8,16 @@ import pytest
 import xarray as xr
 
 from icllab import algorithms, constructions, tasks
+from icllab.algorithms import KernelRichardson, NormalisedDescent
 from icllab.algorithms.descent import GradientDescentPlusPlus
 from icllab.algorithms.estimators import NearestNeighbours
+from icllab.core.kernels import gaussian
 from icllab.core.protocols import AbstractPredictor
 from icllab.examination.examining import Examination, answer
 from icllab.examination.measuring import Mean, Zero, latest, shuffled
 from icllab.examination.results import circuit
 from icllab.examination.section import SIZES, Pace, Size
-from icllab.examination.sections import SECTIONS, heads
+from icllab.examination.sections import SECTIONS, algorithm, heads
 from icllab.examination.sentences import first_sentences
 from icllab.examination.subject import Subject
 
@@ -208,6 +210,41 @@ class Steps(AbstractPredictor):
     def __call__(self, prompt):
         options = {"layers": self.steps, "dim": 2, "normalised": True, "half": True}
         return GradientDescentPlusPlus.scalar(0.5, self.contraction, **options)(prompt)
+
+
+SIGNS = tasks.SignLabels(TASK)
+SMOOTH = tasks.FunctionRegression(2, 6, tasks.GaussianInputs(1.0), kernel=gaussian, temperature=1.0, noise_variance=0.5)
+
+
+def descending():
+    return constructions.gradient_descent(NormalisedDescent(0.8, layers=3, dim=2))
+
+
+def richardson():
+    iteration = KernelRichardson(0.5, kernel=gaussian, temperature=1.0, layers=3)
+    return constructions.kernel_richardson(iteration, dim=2, pieces=60, size=4.0)
+
+
+@pytest.mark.parametrize(
+    ("network", "task", "own", "others"),
+    [
+        (descending, SIGNS, "on the exponential loss", "of Richardson"),
+        (richardson, SMOOTH, "of Richardson", "exponential"),
+    ],
+)
+def test_steps_of_softmax_attention_are_candidates_for_their_tasks_alone(network, task, own, others):
+    names = algorithm.candidates(Subject.of(network(), task))
+    assert {f"{steps} steps {own}" for steps in algorithm.STEPS} <= set(names)
+    assert not [name for name in names if others in name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "task", "verdict"),
+    [(descending, SIGNS, "3 steps on the exponential loss"), (richardson, SMOOTH, "3 steps of Richardson")],
+)
+def test_constructed_softmax_attention_is_named(network, task, verdict):
+    assert finding("algorithm", network(), task).verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,17 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.algorithms.bayes import DiscreteMMSE, GaussianPosterior, bayes_optimal
-    from icllab.algorithms.descent import GradientDescent, GradientDescentPlusPlus, PreconditionedDescent
+    from icllab.algorithms.descent import (
+        GradientDescent,
+        GradientDescentPlusPlus,
+        NormalisedDescent,
+        PreconditionedDescent,
+    )
     from icllab.algorithms.estimators import FromSklearn, NearestNeighbours
     from icllab.algorithms.functional import (
         FunctionalDescent,
         GaussianProcess,
+        KernelRichardson,
         KernelRidge,
         RepairedProcess,
         SoftmaxLimit,

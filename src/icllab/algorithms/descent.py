@@ -200,6 +200,53 @@ class GradientDescentPlusPlus(Descent):
         return a, b
 
 
+class NormalisedDescent(LinearPredictor):
+    r"""L steps of gradient descent from zero on the exponential loss of labels :math:`\pm1`, divided by that loss.
+
+    .. math:: w \leftarrow w - \eta_l\,\frac{\nabla F_i(w)}{F_i(w)}
+              = w + \eta_l\sum_{j<i}p_j\,y_jx_j, \qquad
+              F_i(w) = \sum_{j<i}e^{-y_jw^\top x_j}, \qquad p_j \propto e^{-y_jw^\top x_j}
+
+    The answer :math:`w^\top x_i` is a logit of the label 1. On n examples with a largest margin :math:`\gamma>0`
+
+    .. math:: \min_j\frac{y_jw^\top x_j}{|w|} \ge \gamma - \frac{\ln n + 1/2}{\eta\gamma L}
+              \qquad (\eta\max_j|x_j|^2 \le 1)
+
+    Attributes:
+        rate: :math:`\eta`, one number for all steps or one for each, [layer]; a leaf.
+        layers: L (static).
+        dim: Input dimension (static).
+
+    Source: [ZhangCao26].
+    Derived: docs/constructions.md, Descent on the exponential loss.
+    """
+
+    rate: Rate = eqx.field(converter=partial(number, "rate"))
+    layers: int = eqx.field(static=True, kw_only=True)
+    dim: int = eqx.field(static=True, kw_only=True)
+
+    def __check_init__(self) -> None:
+        for name in ("layers", "dim"):
+            require_integer(name, getattr(self, name))
+        require_finite("rate", self.rate, "one number, or one for each layer")
+        if isinstance(self.rate, jax.Array) and self.rate.shape not in ((), (self.layers,)):
+            raise expected("rate", f"shape () or {(self.layers,)}", self.rate.shape)
+
+    def weights(self, prompt: RegressionPrompt) -> Float[Array, "position dim"]:
+        """The weights after all steps, for every prefix."""
+        if prompt.dim != self.dim:
+            raise expected("prompt", f"inputs of dimension {self.dim}", prompt.dim)
+        signed = prompt.y[:, None] * prompt.x
+        seen = jnp.tril(jnp.ones((prompt.positions,) * 2, bool), -1)  # the last label is seen by no position
+        signed = jnp.where(seen.any(0)[:, None], signed, 0)
+
+        def step(w: Array, rate: Array) -> Array:  # [position, dim]
+            scores = jnp.where(seen, -(w @ signed.T), jnp.finfo(w.dtype).min)
+            return w + rate * (jnp.where(seen, jax.nn.softmax(scores, axis=1), 0) @ signed)
+
+        return steps(step, jnp.zeros_like(prompt.x), per_layer(self.rate, self.layers, 0, signed.dtype), self.layers)
+
+
 def per_layer(parameter: Float[Array, "*shape"], layers: int, axes: int, dtype: Any) -> Float[Array, "layer *rest"]:
     """A parameter with a layer axis, which is added if the parameter has ``axes`` axes and all layers share it."""
     parameter = parameter.astype(dtype)

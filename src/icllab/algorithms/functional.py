@@ -161,6 +161,49 @@ class KernelRidge(KernelPredictor):
             return _on_features(gram(self.kernel, self.temperature, prompt.x), prompt.y, self.ridge)
 
 
+class KernelRichardson(KernelPredictor):
+    r"""L steps of Richardson's iteration for kernel ridge regression, with the sums of the kernel's rows as divisors.
+
+    .. math:: \alpha_j \leftarrow \alpha_j
+              + \frac{y_j - (K_i\alpha)_j - \lambda\alpha_j}{d_j + \lambda}, \qquad d_j = \sum_{m<i}K(x_m, x_j)
+
+    from zero, for the examples j < i and for the query j = i, whose label counts as 0 and which no example sees. The
+    answer is :math:`-\lambda\alpha_i`. If the kernel is nonnegative and positive semi-definite, it tends to
+    :class:`KernelRidge` at any ridge, without a step size. O(L length^3) per prompt.
+
+    Attributes:
+        ridge: :math:`\lambda>0`; a leaf.
+        layers: L (static).
+
+    Source: [Yan26].
+    Derived: docs/constructions.md, Kernel ridge regression by softmax attention.
+    """
+
+    _regulariser = "ridge"
+
+    ridge: Float[Array, ""] = eqx.field(converter=partial(number, "ridge"))
+    layers: int = eqx.field(static=True, kw_only=True)
+
+    def __check_init__(self) -> None:
+        require_integer("layers", self.layers)
+        POSITIVE.require_leaf("ridge", self.ridge)
+
+    def __call__(self, prompt: RegressionPrompt) -> Float[Array, " position"]:
+        """The prediction at every position; zero before the first example."""
+        with jax.default_matmul_precision("float32"):
+            matrix = gram(self.kernel, self.temperature, prompt.x)
+            index, ridge = jnp.arange(prompt.positions), self.ridge.astype(matrix.dtype)
+            seen = (index[:, None] > index[None, :]).astype(matrix.dtype)  # [position, example]
+            labels = jnp.where(seen > 0, jnp.broadcast_to(prompt.y, matrix.shape), 0)
+            share = (seen + jnp.eye(prompt.positions, dtype=matrix.dtype)) / (seen @ matrix + ridge)
+
+            def step(alpha: Array, _: Array) -> Array:
+                return alpha + share * (labels - (seen * alpha) @ matrix - ridge * alpha)
+
+            alpha = steps(step, jnp.zeros_like(matrix), jnp.zeros(self.layers), self.layers)
+            return -ridge * jnp.diagonal(alpha)
+
+
 class GaussianProcess(KernelPredictor):
     r"""The posterior mean of a function drawn from a Gaussian process, from noisy values: Bayes-optimal for that
     distribution.

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from icllab.algorithms.descent import Descent
+from icllab.algorithms.descent import Descent, NormalisedDescent
 from icllab.algorithms.functional import FunctionalDescent, GaussianProcess
+from icllab.constructions.softmax import descending_classifier
 from icllab.core.errors import expected
 from icllab.core.protocols import AbstractModel
 from icllab.models.linear.generalised import GeneralisedAttention
@@ -30,11 +31,13 @@ def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tok
     ``GradientDescentPlusPlus``  :math:`P_l = \mathrm{diag}(B_l, 1)`, :math:`Q_l = -\mathrm{diag}(A_l^\top, 0)`
     ``FunctionalDescent``        :math:`V_l = \mathrm{diag}(0, -\eta_l)`, :math:`B_l = C_l = I`, h the kernel;
                                  with noise a diagonal head :math:`V_l' = \mathrm{diag}(0, -\eta_l\rho)`
+    ``NormalisedDescent``        queries :math:`-w`, keys and values :math:`y_jx_j`, output :math:`\eta_l`, a softmax
     ===========================  ======================================================================
 
     with twice the :math:`Q_l` where the objective has no factor 1/2, and sums divided by n where the objective is. The
-    first three are a :class:`~icllab.models.linear.linear_attention.LinearAttention`, the last is a
-    :class:`~icllab.models.linear.generalised.GeneralisedAttention`.
+    first three are a :class:`~icllab.models.linear.linear_attention.LinearAttention`, the fourth is a
+    :class:`~icllab.models.linear.generalised.GeneralisedAttention`, and the last a
+    :class:`~icllab.models.networks.transformer.Transformer` whose answer is the product of w and the query.
 
     Args:
         algorithm: One of those above.
@@ -42,18 +45,18 @@ def gradient_descent(algorithm: Any, *, answers: str = "every", form: str = "tok
         form: Form of a linear attention: ``"tokens"``, or ``"gram"``, whose cost does not grow with the prompt.
 
     Raises:
-        InputError: No construction is known for the algorithm, or a functional one is asked for the Gram form.
+        InputError: No construction is known for the algorithm, or the Gram form for it.
 
-    Source: [vonOswald23], [Ahn23], [Cheng24].
+    Source: [vonOswald23], [Ahn23], [Cheng24], [ZhangCao26].
     Derived: docs/constructions.md, Gradient descent; docs/constructions.md, GD++;
-    docs/constructions.md, Gradient descent on functions.
+    docs/constructions.md, Gradient descent on functions; docs/constructions.md, Descent on the exponential loss.
     """
     return _attention(algorithm, answers, form)
 
 
 @singledispatch
 def _attention(algorithm: object, answers: str, form: str) -> AbstractModel:
-    options = "GradientDescent, PreconditionedDescent, GradientDescentPlusPlus or FunctionalDescent"
+    options = "GradientDescent, PreconditionedDescent, GradientDescentPlusPlus, NormalisedDescent or FunctionalDescent"
     raise expected("algorithm", f"a {options}", type(algorithm).__name__)
 
 
@@ -68,9 +71,19 @@ def _(algorithm: Descent, answers: str, form: str) -> LinearAttention:
 
 
 @_attention.register
-def _(algorithm: FunctionalDescent, answers: str, form: str) -> GeneralisedAttention:
+def _(algorithm: NormalisedDescent, answers: str, form: str) -> AbstractModel:
+    _require_tokens(form)
+    return descending_classifier(algorithm, answers)
+
+
+def _require_tokens(form: str) -> None:
     if form != "tokens":
         raise expected("form", "'tokens' (other forms are for linear attention only)", form)
+
+
+@_attention.register
+def _(algorithm: FunctionalDescent, answers: str, form: str) -> GeneralisedAttention:
+    _require_tokens(form)
     layers, dim = algorithm.layers, algorithm.dim
     rate = jnp.broadcast_to(algorithm.rate, (layers,))
     corner = jnp.zeros((layers, dim + 1, dim + 1), rate.dtype)

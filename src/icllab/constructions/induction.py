@@ -14,11 +14,9 @@ has nothing before it and stores itself; that is what is taken off.
 import math
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from icllab.constructions.softmax import with_weights
 from icllab.core.domains import NON_NEGATIVE
 from icllab.core.errors import expected, require_integer
 from icllab.core.views import fields_html, fields_repr
@@ -114,26 +112,10 @@ def induction_head(
     heads = [part for inward, out in zip(inwards, outwards, strict=True) for part in (*inward[:, :, None], out[None])]
     readout = np.zeros((width, vocabulary))
     readout[answer] = read * symbols
-    dense = (np.eye(vocabulary + tokens, width), np.zeros(width), readout, np.zeros(vocabulary))
-    shape = eqx.filter_eval_shape(
-        Transformer,
-        Tokens(vocabulary),
-        dim=vocabulary,
-        width=width,
-        layers=2,
-        block=BlockOptions(heads=1, mlp=None, norm="none", head_dim=dim, scale=1.0),
-        positions="one_hot",
-        length=tokens - 1,
-        key=jax.random.key(0),  # no weight is drawn
-    )
-    return eqx.tree_at(_weights, shape, [jnp.asarray(part) for part in (*heads, *dense)])
-
-
-def _weights(model: Any) -> list[Any]:
-    """All weights of both heads, of the embedding, and of the readout."""
-    attentions = [block.attention for block in model.blocks]
-    dense = [part for layer in (model.embedding.projection, model.readout) for part in (layer.weight, layer.bias)]
-    return [part for a in attentions for part in (a.query, a.key, a.value, a.output)] + dense
+    weights = [np.eye(vocabulary + tokens, width), np.zeros(width), *heads, readout, np.zeros(vocabulary)]
+    options = BlockOptions(heads=1, mlp=None, norm="none", head_dim=dim, scale=1.0)
+    fields: dict[str, Any] = {"dim": vocabulary, "width": width, "layers": 2, "length": tokens - 1}
+    return with_weights(Transformer, Tokens(vocabulary), options, weights, positions="one_hot", **fields)
 
 
 def _require(*, tokens: int, **strengths: float) -> None:

@@ -51,6 +51,14 @@ def arc_cosine(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array,
     return (across + (jnp.pi - angle) * inner) / jnp.pi
 
 
+def gaussian(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array, ""]:
+    r"""The Gaussian kernel, whose normalised rows are softmax attention with a bias :math:`-|v|^2/2` of each key.
+
+    .. math:: K(u, v) = e^{-|u-v|^2/2}
+    """
+    return jnp.exp(-jnp.sum((u - v) ** 2) / 2)
+
+
 def require_kernel(name: str, kernel: object, *, symmetric: bool = False, function: bool = True) -> None:
     """Raise unless ``kernel`` is a name (not the softmax if ``symmetric``) or, if ``function``, a function."""
     if function and callable(kernel):
@@ -123,7 +131,7 @@ def kernel_warnings(kernel: Kernel) -> tuple[str, ...]:
             "softmax is not a kernel: it is not symmetric and depends on all inputs; its limit of depth is the "
             "posterior mean of the exponential kernel only where all normalisers are equal",
         )
-    if callable(kernel) and kernel is not arc_cosine:
+    if callable(kernel) and kernel not in (arc_cosine, gaussian):
         return ("whether this function is positive semi-definite is not known here; negative_part measures it",)
     return ()
 

@@ -15,8 +15,10 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from icllab import algorithms
-from icllab.algorithms.descent import GradientDescentPlusPlus
+from icllab.algorithms.descent import GradientDescentPlusPlus, NormalisedDescent
 from icllab.algorithms.estimators import NearestNeighbours
+from icllab.algorithms.functional import KernelRichardson
+from icllab.core.kernels import gaussian
 from icllab.core.prompt import ItemLabelPrompt, RegressionPrompt, TokenPrompt
 from icllab.core.protocols import AbstractPredictor, Predictor
 from icllab.diagnostics import Fitted, identify
@@ -25,6 +27,7 @@ from icllab.diagnostics.identification.comparison import PromptSplit
 from icllab.examination.measuring import Mean, bayes, outputs
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
+from icllab.tasks import FunctionRegression, SignLabels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,6 +71,13 @@ def candidates(subject: Subject) -> dict[str, Predictor | Fitted]:
     for steps in STEPS:
         family = algorithms.GradientDescent(rate, layers=steps, **options)
         families[f"{steps} steps of descent" if steps > 1 else "1 step of descent"] = Fitted(family, ["rate"])
+    for steps in STEPS if isinstance(subject.task, SignLabels) else ():
+        family = NormalisedDescent(rate / prompt.dim, layers=steps, dim=prompt.dim)
+        families[f"{steps} steps on the exponential loss"] = Fitted(family, ["rate"])
+    if isinstance(subject.task, FunctionRegression) and subject.task.kernel is gaussian:
+        law: dict[str, Any] = {"kernel": gaussian, "temperature": subject.task.temperature}
+        for steps in STEPS:
+            families[f"{steps} steps of Richardson"] = Fitted(KernelRichardson(1.0, layers=steps, **law), ["ridge"])
     plus = ScalarDescentPlusPlus(rate, jnp.asarray(0.1), 2, prompt.dim)
     families["2 steps of GD++"] = Fitted(plus, ["rate", "contraction"])
     return {**bayes(subject), **families, "nearest": NearestNeighbours(1), "mean": Mean()}
