@@ -84,7 +84,7 @@ class Classifier(Transformer):
 def descending_classifier(algorithm: NormalisedDescent, answers: str) -> Classifier:
     """Attention whose layers are the steps: a softmax gives the weights of the examples in the gradient."""
     dim, rates = algorithm.dim, per_layer(algorithm.rate, algorithm.layers, 0, jnp.result_type(algorithm.rate))
-    arrangement = SignedExamples(answers, causal=answers == "every", query_is_key=False, dim=dim)
+    arrangement = SignedExamples(answers=answers, causal=answers == "every", query_is_key=False, dim=dim)
     example, weights, queries = np.split(np.eye(3 * dim), 3, axis=1)
     inwards = [part[:, None] for part in (-weights, example, example)]
     heads = [part for rate in rates for part in (*inwards, rate * weights.T[None])]
@@ -139,7 +139,7 @@ def kernel_richardson(algorithm: KernelRichardson, *, dim: int, pieces: int, siz
     parts = [*block * algorithm.layers, -ridge * np.eye(width)[:, alpha : alpha + 1], np.zeros(1)]
     mlp = (2 * pieces + 3,)
     options = BlockOptions(heads=1, mlp=mlp, norm="none", nonlinearity="relu", head_dim=dim + 2, scale=1.0)
-    arrangement = AnchoredExamples("last", causal=False, query_is_key=False)
+    arrangement = AnchoredExamples(answers="last", causal=False, query_is_key=False)
     dtype = algorithm.ridge.dtype
     return with_weights(Transformer, arrangement, options, parts, dtype, dim=dim, layers=algorithm.layers)
 
