@@ -296,4 +296,4 @@ def test_five_hundred_mistakes_are_opened_right_or_refused(name, tmp_path, monke
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * np.abs(theirs).max(), err_msg=str(mistakes))
     print({name: counts})
     assert counts["refused"] > 100
-    assert counts["compared"] > 5
+    assert counts["opened"] > 10
