@@ -4,17 +4,18 @@
 
 ``make models`` brings the model. A folder of ``--peers`` holds what is no dependency (``pip install --target DIR
 torch==2.13.0 'transformers>=5' 'transformer-lens>=4'``); it comes last on the path, and a row whose package is not
-there says so. All numbers are float32. The forward pass is of one prompt of 512 tokens with all its logits. Writing is
-of the likeliest 64 tokens after 32, on one thread. Head scores are those of all 270 heads on ``--prompts`` (32) prompts
-of repeated random tokens, two blocks of 64: all five scores here, the previous-token and the diagonal induction score
-there, from the hooks of the patterns of a ``TransformerBridge`` and without a cache, with the weights as they are and
-after ``enable_compatibility_mode()``, which folds them.
+there says so. All numbers are float32 but where a table says bfloat16. The forward pass is of one prompt of 512 tokens
+with all its logits. Writing is of the likeliest 64 tokens after 32, on one thread. Head scores are those of all 270
+heads on ``--prompts`` (32) prompts of repeated random tokens, two blocks of 64: all five scores here, the
+previous-token and the diagonal induction score there, from the hooks of the patterns of a ``TransformerBridge`` and
+without a cache, with the weights as they are and after ``enable_compatibility_mode()``, which folds them.
 Rows of a table run in turn in one process; seconds are medians over the rounds, and a first call, which
 compiles, stands by itself.
 Memory is the peak of a fresh process above that of one that has imported the same. Exit status 1: a target is missed.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -239,16 +240,17 @@ def heads(rounds, prompts):
         def run():
             scores = {}
 
-            def hook(pattern, hook):
+            def add(pattern, hook, block):
                 diagonals = (pattern.diagonal(-shift, -2, -1).mean(-1).sum(0) for shift in (1, PERIOD - 1))
-                old = scores.get(hook.name, (0, 0))
-                scores[hook.name] = tuple(a + b for a, b in zip(old, diagonals, strict=True))
+                scores[block] = tuple(a + b for a, b in zip(scores.get(block, (0, 0)), diagonals, strict=True))
+
+            count = len(model.blocks)
+            hooks = [(f"blocks.{i}.attn.hook_pattern", functools.partial(add, block=i)) for i in range(count)]
 
             with torch.inference_mode():
                 for rows in np.split(tokens, range(8, prompts, 8)):
-                    hooks = [(lambda name: name.endswith("hook_pattern"), hook)]
                     lens.run_with_hooks(torch.tensor(rows), return_type=None, fwd_hooks=hooks)
-            return np.concatenate([scores[f"blocks.{i}.attn.hook_pattern"][1] for i in range(30)]) / prompts
+            return np.concatenate([scores[i][1] for i in range(count)]) / prompts
 
         return run
 
