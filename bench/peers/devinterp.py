@@ -1,7 +1,7 @@
 """Steps of samplers and the coefficient of a quadratic: ours beside those of the package devinterp.
 
 Gradients and noise are given to both. devinterp and PyTorch are no dependencies:
-python -m pip install devinterp==1.3.2 torch==2.13.0
+python -m pip install devinterp==2.0.1 torch==2.13.0
 """
 
 import importlib.metadata
@@ -88,43 +88,44 @@ def cases(checkout: Path | None = None) -> Iterator[dict[str, Any]]:
         ours = our_path(SGNHT(diffusion=0.05), 0.0, (jnp.asarray(momentum), jnp.asarray(0.05)))
         note = "ours with the gradient times 1 - friction, as theirs; SGMCMC.sgnht leaves the momentum out of the step"
         yield row("5 steps of SGNHT, without a localization", "SGNHT", "SGNHT", np.abs(theirs - ours).max(), note=note)
-        yield row(**_quadratic(TheirSGLD))
+        yield row(**_quadratic())
 
 
-def _quadratic(their_sampler: Any) -> dict[str, Any]:
-    """The coefficient of a quadratic by both packages' chains: standard errors apart."""
+def _quadratic() -> dict[str, Any]:
+    """The coefficient of a quadratic by ``sample`` and by our chains: standard errors apart."""
     import jax
     import jax.numpy as jnp
     import numpy as np
     import torch
-    from devinterp.slt.llc import LLCEstimator
+    from datasets import Dataset
+    from devinterp.slt.llc import compute_llc
+    from devinterp.slt.sampling import sample
 
     from icllab.diagnostics import SGLD, LocalPosterior, posterior_draws
     from icllab.diagnostics.sampling import convergence
 
-    torch.manual_seed(0)
+    class Bowl(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.zeros(3))
+
+        def forward(self, input_ids: Any) -> Any:
+            return ((torch.tensor(H) * self.w**2).sum() / 2).expand(len(input_ids), 1)
+
     torch.set_num_threads(1)
-    chains, warm_up, draws = 4, 300, 3000
-    estimator = LLCEstimator(chains, draws, init_loss=torch.tensor(0.0), nbeta=NBETA)
-    for chain in range(chains):
-        w = torch.nn.Parameter(torch.zeros(3))
-        optimizer = their_sampler([w], lr=SIZE, nbeta=NBETA, localization=GAMMA)
-        for move in range(warm_up + draws):
-            optimizer.zero_grad()
-            loss = (torch.tensor(H) * w**2).sum() / 2
-            loss.backward()
-            if move >= warm_up:
-                estimator(chain, move - warm_up, loss=loss.detach())
-            optimizer.step()
-    estimator.finalize()
-    theirs = NBETA * estimator.get_results()["loss/trace"].astype(float)
+    chains, warm_up, draws = 4, 100, 1000
+    rows = Dataset.from_dict({"input_ids": [[0, 0]]}).with_format("torch")
+    options = {"lr": SIZE, "n_beta": NBETA, "localization": GAMMA, "device": "cpu", "batch_size": 1}
+    options |= {"num_chains": chains, "num_draws": draws, "num_burnin_steps": warm_up}
+    result = compute_llc(sample(Bowl(), rows, {}, loss_fn=lambda model, ids: model(ids), **options))
+    theirs = NBETA * result["loss_trace"].transpose("chain", "step").values[:, warm_up:].astype(float)
     sampler = SGLD(chains=chains, warm_up=warm_up, draws=draws, step_size=SIZE)
     posterior = LocalPosterior.from_function(
         lambda w: jnp.sum(jnp.asarray(H) * w**2) / 2, jnp.zeros(3), nbeta=NBETA, localization=GAMMA
     )
     run = posterior_draws(posterior, sampler=sampler, key=jax.random.key(0), progress=False)
     (a, a_error), (b, b_error) = (convergence.mean_and_mcse(np.asarray(x, float)) for x in (theirs, NBETA * run.losses))
-    note = f"{a:.3f} +- {a_error:.3f} and {b:.3f} +- {b_error:.3f}"
+    note = f"{a:.3f} +- {a_error:.3f} and {b:.3f} +- {b_error:.3f}; compute_llc averages the burn-in too, which is cut"
     distance = abs(a - b) / math.hypot(a_error, b_error)
-    names = {"case": "coefficient of a quadratic", "theirs": "LLCEstimator", "ours": "diagnostics.posterior_draws"}
+    names = {"case": "coefficient of a quadratic", "theirs": "sample", "ours": "diagnostics.posterior_draws"}
     return names | {"difference": distance, "unit": "standard errors", "note": note}

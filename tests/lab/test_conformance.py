@@ -81,6 +81,20 @@ LACKS = {
         "    import icllab as icl\n    icl.theory.wishart\n    samples = round",
         "imports icllab.theory",
     ),
+    "answers in the measurement": (
+        "no shared code",
+        "measure.py",
+        "    samples = round",
+        "    from icllab import posteriors\n    posteriors.problem('cusp').answers\n    samples = round",
+        "measure.py uses answers of a posterior of known answer",
+    ),
+    "stored answers in the measurement": (
+        "no shared code",
+        "measure.py",
+        "    samples = round",
+        "    from icllab.posteriors import stored_answers\n    samples = round",
+        "measure.py, of the side of measure.py, imports icllab.posteriors.stored_answers",
+    ),
     "JAX in the theory": ("no shared code", "claim.py", "def theory(", "import jax\n\n\ndef theory(", "imports jax"),
     "a model in the theory": (
         "no shared code",
@@ -238,4 +252,11 @@ def test_a_file_that_a_measurement_opens_is_told(use, folder):
 def test_a_program_that_is_compiled_is_not_accused(folder):
     use = "jax.jit(abs).lower(1.0).compile()"
     changed(folder, "measure.py", "    samples = round", f"    {use}\n    samples = round")
+    assert faults("no shared code", folder) == ""
+
+
+def test_a_measurement_may_take_a_case_of_known_answer(folder):
+    """The loss and its point, and not the answers, which are theory."""
+    lines = "    from icllab import posteriors\n    posteriors.problem('cusp').loss\n"
+    changed(folder, "measure.py", "    samples = round", f"{lines}    samples = round")
     assert faults("no shared code", folder) == ""

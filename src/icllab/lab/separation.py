@@ -11,8 +11,10 @@ from icllab.lab.claim import Claim
 _RUN = ("algorithms", "constructions", "diagnostics", "models", "posteriors", "tasks", "training")
 SIMULATION = (*(f"icllab.{name}" for name in _RUN), "jax", "jaxlib", "equinox", "optax")
 """What the side of the theory imports none of."""
-THEORY = ("icllab.theory", "icllab.posteriors")
+THEORY = ("icllab.theory",)
 """What the side of the measurement imports none of."""
+CASES = {f"icllab.{name}" for name in ("posteriors", "posteriors.names", "posteriors.problem")}
+"""What it imports of the posteriors of known answer: the cases, and not their answers, which are theory."""
 EVASIONS = {"exec", "eval", "compile", "open", "__import__", "__file__", "importlib", "builtins", "runpy"} | {
     *("inspect", "sys", "os", "subprocess", "ctypes", "__builtins__", "__doc__")
 }
@@ -36,6 +38,12 @@ def shared_code(claim: Claim, folder: Path | None) -> Iterator[str]:
             for module in sorted(imported):
                 if any(module == name or module.startswith(f"{name}.") for name in forbidden):
                     yield f"{file.name}, of the side of {side}, imports {module}"
+    for file, imported in sides["measure.py"].items():
+        of_posteriors = {name for name in imported if name.startswith("icllab.posteriors")}
+        yield from (f"{file.name}, of the side of measure.py, imports {name}" for name in sorted(of_posteriors - CASES))
+        for name in sorted(_attributes(file)) if of_posteriors else ():
+            if "answers" in name:
+                yield f"{file.name} uses {name} of a posterior of known answer, which is theory"
     if alone:
         return
     modules = [set().union(*side.values()) for side in sides.values()]
@@ -60,8 +68,14 @@ def _evasions(file: Path) -> set[str]:
     """Names in a file that bring in code or numbers without an import statement."""
     nodes = list(ast.walk(syntax_tree(file)))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    methods = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return EVASIONS & (names | {module.partition(".")[0] for module, _ in _imports(file)}) | _ATTRIBUTES & methods
+    return EVASIONS & (names | {module.partition(".")[0] for module, _ in _imports(file)}) | _ATTRIBUTES & _attributes(
+        file
+    )
+
+
+def _attributes(file: Path) -> set[str]:
+    """Names of all attributes in a file."""
+    return {node.attr for node in ast.walk(syntax_tree(file)) if isinstance(node, ast.Attribute)}
 
 
 def _side(path: Path, without: Path | None = None) -> dict[Path, set[str]]:

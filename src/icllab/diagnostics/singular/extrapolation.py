@@ -78,6 +78,7 @@ class Extrapolation(NamedTuple):
     left: float  # posterior mean of the way from there to the limit
     left_error: float
     multiplicities: Float[np.ndarray, " multiplicity"]  # probabilities of m = 1, 2, ...
+    seen: float  # end of a line through the slopes themselves
     misfit: float  # probability of a curve as far from all that are considered, if one of them is true
     regular: float  # probability of half the rank, where the minima were seen to be a manifold of its codimension
 
@@ -124,7 +125,7 @@ def extrapolated(
 
     Derived: docs/free-energies.md, The limit of a curve.
     """
-    level, level_error = _last(slopes)
+    seen, level_error = _last(slopes)
     count, misfit = slopes.shape[1], 0.0
     families: list[Curves] = []
     posteriors: list[np.ndarray] = []
@@ -132,7 +133,7 @@ def extrapolated(
         families = [
             curves
             for geometry in hypotheses
-            for curves in _curves(intervals[first:], geometry, parameters, localization, level)
+            for curves in _curves(intervals[first:], geometry, parameters, localization, seen)
         ]
         posteriors, misfit = _posteriors(slopes[:, first:], families)
         if misfit > FITS:
@@ -148,7 +149,6 @@ def extrapolated(
     value = float(np.clip(weights @ values, values.min(), values.max()))
     ways = values - np.concatenate([curves.ends for curves in families])
     left = float(weights @ ways)
-    level = value - left
 
     least, half = min(len(geometry.curvatures) for geometry in hypotheses) / 2, parameters / 2
     order = np.argsort(values)
@@ -160,11 +160,12 @@ def extrapolated(
             float(np.clip(low - NORMAL * level_error, least, half)),
             float(np.clip(high + NORMAL * level_error, least, half)),
         ),
-        level=level,
+        level=value - left,
         level_error=level_error,
         left=left,
         left_error=math.sqrt(float(weights @ (ways - left) ** 2)),
         multiplicities=np.bincount(multiplicities - 1, weights=weights),
+        seen=seen,
         misfit=misfit,
         regular=float(weights[regular].sum()),
     )

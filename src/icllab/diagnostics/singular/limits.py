@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import PRNGKeyArray
@@ -19,7 +20,7 @@ from icllab.diagnostics.sampling.sampling_warnings import ERRORS, LOCALIZED, RAR
 from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.estimate_checks import FEWEST, Lowest, lowest_near, with_descent, with_rise
 from icllab.diagnostics.singular.extrapolation import extrapolated
-from icllab.diagnostics.singular.free_energies import free_energy
+from icllab.diagnostics.singular.free_energies import free_energy_of_populations
 from icllab.diagnostics.singular.minimum_geometry import geometries
 from icllab.diagnostics.singular.temperature_estimates import checked, with_prior_share
 
@@ -35,6 +36,11 @@ BEARABLE = 60.0  # nominal seconds of an annealing
 WITH_ERRORS = ("level", "level_error", "left", "left_error", "curve", "curve_error")
 OF_LIMIT = ("estimate", "mcse", "interval", "multiplicity_probability", "regular_probability", *WITH_ERRORS)
 TOLD = 0.03  # of an estimate, above which a difference of chains and populations is a warning
+APART = 0.1  # of an estimate that is half a rank, beyond which the curve says something else
+RAYS = 16  # particles of a repeat, along whose rays the growth of the loss is looked at
+NEAR = 0.1  # of a ray, where the order of the loss is seen
+CURVED = 3.0  # order below which the point has curvatures
+UNEVEN = 0.5, 0.05  # of an order, and the share of rays that are as far below it, and above it
 RECOGNISED = 0.9  # probability above which a limit is half the rank of a Hessian
 PROBES = 1  # folded into the key of populations for the geometry of the minimum
 
@@ -50,7 +56,8 @@ def annealed_limit(local: LocalLoss, nbeta: float, *, lowest: Lowest, key: PRNGK
     least = lowest.loss
     grid = np.geomspace(nbeta / 10**DECADES, nbeta, POINTS)
     posterior = LocalPosterior(local.loss, local.centre, nbeta=grid, localization=local.localization)
-    energies = free_energy(posterior, key=key, sampler=sampler)
+    populations = sampler.sample(posterior, key=key)
+    energies = free_energy_of_populations(populations)
     log_t, above = np.log(grid), energies["repeat_free_energy"].transpose("repeat", "nbeta").values - least * grid
     intervals = np.stack([log_t[:-1], log_t[1:]], axis=1)
     limit = _limit(local, lowest, intervals, np.diff(above, axis=1) / np.diff(log_t), key)
@@ -60,8 +67,39 @@ def annealed_limit(local: LocalLoss, nbeta: float, *, lowest: Lowest, key: PRNGK
     sentences = list(energies.attrs["warnings"])
     if lower > max(1.0, abs(float(limit["level"])) / 2):
         sentences.append(no_minimum(lower))
+    sentences += _growth_warnings(local, populations.last)
     dataset = energies.merge(limit).assign(curve=("nbeta", curve), curve_error=("nbeta", curve_error), baseline=least)
     return dataset.assign_attrs(warnings=[*sentences, *limit.attrs["warnings"]])
+
+
+def _growth_warnings(local: LocalLoss, particles: np.ndarray) -> list[str]:
+    r"""A sentence if the loss above a point without curvatures is not a sum of products of powers.
+
+    The order of such a sum along a ray, :math:`(w-w^*)\cdot\nabla K/K`, is at least that near the point, and that of a
+    function that saturates is at most that. Where both occur, no curve that is considered need have the limit.
+    """
+    level = float(local.known.baseline.sum())
+    rays = jnp.asarray(particles[:, :RAYS].reshape(-1, local.centre.size), local.centre.dtype)
+    of_loss = jax.jit(jax.vmap(jax.value_and_grad(lambda w: jnp.sum(local.loss(w)))))
+
+    def orders(parts: jax.Array) -> np.ndarray:
+        losses, slopes = of_loss(local.centre[None] + parts)
+        above = np.asarray(losses, np.float64) - level
+        kept = above > 1e3 * local.rounding
+        return np.asarray(jnp.sum(parts * slopes, 1), np.float64)[kept] / above[kept]
+
+    near = orders(NEAR * rays)
+    if 2 * len(near) < len(rays) or (order := float(np.median(near))) < CURVED:
+        return []
+    there = orders(rays)
+    below, above = (float(np.mean(side > UNEVEN[0])) for side in (order - there, there - order))
+    if min(below, above) < UNEVEN[1]:
+        return []
+    low, high = np.quantile(there, [0.05, 0.95])
+    return [
+        f"along rays from the point the loss grows with powers from {low:.2g} to {high:.2g}: it is not a sum of "
+        "products of powers, and the limit may be another"
+    ]
 
 
 def chain_limit(
@@ -93,7 +131,7 @@ def chain_limit(
 def _limit(
     local: LocalLoss, lowest: Lowest, intervals: np.ndarray, slopes: np.ndarray, key: PRNGKeyArray
 ) -> xr.Dataset:
-    """The limit of a curve, with a warning if no curve fits."""
+    """The limit of a curve, with a warning if no curve fits, or if that of a regular point ends elsewhere."""
     nbeta = math.exp(intervals[-1].mean())
     limit = extrapolated(
         intervals,
@@ -102,8 +140,14 @@ def _limit(
         localization=local.localization,
         hypotheses=geometries(local, lowest.place, nbeta, jax.random.fold_in(key, PROBES)),
     )
-    told = limit.misfit < RARELY and limit.regular <= RECOGNISED
+    apart = abs(limit.seen - limit.level) > max(ERRORS * limit.level_error, APART * limit.value)
+    told = limit.misfit < RARELY and (limit.regular <= RECOGNISED or apart)
     sentence = "no curve that is considered fits: the temperatures may be too high: take a larger n"
+    if limit.regular > RECOGNISED:
+        sentence = (
+            f"the curve ends at {limit.seen:.3g}, and half the rank of the Hessian is {limit.value:.3g}: the prior "
+            "holds other minima, or the temperatures are too high"
+        )
     return xr.Dataset(
         {
             "estimate": limit.value,
