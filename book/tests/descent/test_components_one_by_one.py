@@ -22,8 +22,6 @@ def made_up(
     theory=claim.theory,
     level=1.0,
     late=1.0,
-    named=1e-4,
-    other=0.05,
     swapped=False,
     gap=1.0,
     inside=0.0,
@@ -45,11 +43,6 @@ def made_up(
     predicted = learned / late * np.exp(0.01 * rng.normal(size=learned.shape))
     if swapped:
         learned[0, 0] = learned[0, 0][[1, 0, 2, 3]]
-    candidates = claim.ROWS["candidate"]
-    unexplained = np.full((*shape, 5, len(candidates)), other)
-    for m in range(1, 5):
-        unexplained[..., m, candidates.index(f"step {m}")] = named
-    unexplained *= np.exp(0.01 * rng.normal(size=unexplained.shape))
     axes = ("setting", "seed")
     dataset = xr.Dataset(
         {
@@ -57,7 +50,6 @@ def made_up(
             "learned_step": ((*axes, "component"), learned),
             "start_step": ((*axes, "component"), predicted),
             "plateau_loss": ((*axes, "plateau"), plateau),
-            "unexplained": ((*axes, "plateau", "candidate"), unexplained),
         },
         coords={"setting": list(settings), "seed": SEEDS, "step": [0, 1, 2]}
         | {k: list(v) for k, v in claim.ROWS.items()},
@@ -83,8 +75,6 @@ def test_it_holds_where_all_is_as_claimed():
     [
         ({"level": 1.02}, {"levels"}),
         ({"late": 1.4}, {"times"}),
-        ({"named": 0.02}, {"algorithm"}),
-        ({"other": 0.002}, {"no_other"}),
         ({"swapped": True}, {"order"}),
         ({"inside": 200.0}, {"drops"}),
     ],

@@ -18,7 +18,7 @@ FAMILY = (
 AXIS = "frequency of the program that begins"
 STRENGTHS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 FALSE = {0.0: ("holds",), 0.02: ("holds",), 0.5: ("fails",)}
-REPLICATES = 200
+REPLICATES = 100
 
 RECORDS, RUNS, UPDATES = 60, 128, 3000
 FALL, SCATTER, SURPRISE = (1.8, 0.7), np.array([0.04, 0.2, 0.5]), 2.0

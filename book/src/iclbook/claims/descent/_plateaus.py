@@ -14,6 +14,7 @@ SETTINGS = {
     "long": ((0.45, 0.3, 0.15, 0.1), 60, 0.0),
     "noisy": ((0.5, 0.25, 0.15, 0.1), 31, 0.5),
     "white": ((0.25, 0.25, 0.25, 0.25), 31, 0.0),
+    "dominant": ((0.5, *(0.05,) * 10), 31, 0.0),
 }
 """Eigenvalues of the inputs' covariance, examples in a context, and variance of the label noise."""
 LEARNED = 0.25  # of 1 / eigenvalue: what a learned component has in W is above it, and another far below

@@ -27,7 +27,6 @@ RANKS = ("rank 2", "rank 3", "rank 4")
 LEVEL = 0.01  # of a plateau's loss
 TIMES = 0.25  # of a time
 LASTS = 8.0  # e-folds of the next component in a head that has learned: a drop of another head comes later
-NAMED = 0.01  # fraction of variance unexplained of the algorithm that a network is
 
 
 def rank_of(setting: str) -> tuple[str, int]:
@@ -61,7 +60,7 @@ def theory(dataset: xr.Dataset, *, length: int | None = None, ascending: bool = 
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """Levels, order, number of drops by rank, times from the start, and the algorithm of every plateau."""
+    """Levels, order, number of drops by rank, and times from the start."""
     settings = [s for s in dataset.setting.values if s in RANK_ONE]
     rank_one = dataset.sel(setting=settings).stack(network=("setting", "seed"))
     lasting = _lasting(rank_one)
@@ -78,18 +77,6 @@ def check(dataset: xr.Dataset) -> list[Finding]:
         findings += checks.equal("drops", phrase, number, expected, otherwise=otherwise, at={"rank": rank})
     times = (rank_one["learned_step"] / rank_one["start_step"]).where(np.isfinite(rank_one["learned_step"]))
     findings += checks.near("times", "step / predicted", estimates.geometric_mean(times, "network"), 1.0, margin=TIMES)
-    names = rank_one.candidate.values
-    for m in (int(p) for p in rank_one.plateau.values if p > 0):
-        chosen = rank_one.setting == IDENTIFIED
-        unexplained = (
-            rank_one["unexplained"].sel(plateau=m, drop=True).where(chosen & lasting.sel(plateau=m, drop=True))
-        )
-        named, others = f"step {m}", [name for name in names if name != f"step {m}"]
-        at = {"plateau": m}
-        is_it = estimates.mean(unexplained.sel(candidate=named, drop=True), "network")
-        findings += checks.below("algorithm", "unexplained by the step on m components", is_it, NAMED, at=at)
-        least = estimates.mean(unexplained.sel(candidate=others).min("candidate"), "network")
-        findings += checks.above("no_other", "unexplained by any other algorithm", least, NAMED, at=at)
     return findings + checks.complete("plateaus", "every plateau in three networks", enough)
 
 
@@ -115,14 +102,15 @@ FEW = {"setting": ("authors",), "seed": (0, 1, 2)}
 claim = Claim(
     title="Components one by one",
     sentence=(
-        "Linear attention with keys and queries of rank one learns principal components one by one, in order; "
-        "each plateau is one-step regression on those learned, to 1 % in loss."
+        "Linear attention with keys and queries of rank one learns principal components one by one, in order; the "
+        "loss of each plateau is one-step regression's on those, to 1 %."
     ),
     conditions=(
-        "d = 4, five distributions (10 to 60 examples, label noise 0 or 0.5), six heads, gradient descent at rate 0.7 "
-        "on 8000 fixed prompts from N(0, 0.02²). Judged are plateaus that last eight e-folds of the next component; "
-        "algorithms in one distribution. Heads of rank R make 4/R drops, rounded up, in the median network. Bounds "
-        "were set on 3000 prompts of another key; times of drops are those of the start within a quarter."
+        "d = 4, five distributions (10 to 60 examples, label noise 0 or 0.5), six heads, gradient descent at rate 0.7"
+        " on 8000 fixed prompts from N(0, 0.02²). Judged are plateaus that last eight e-folds of the next component. "
+        "Heads of rank R make 4/R drops, rounded up, in the median network; times of drops are those of the start "
+        "within a quarter. Bounds were set on other keys, on one of which it was undecided whether the answers are "
+        "those of one step, too."
     ),
     sources=("Zhang25",),
     axes=(
@@ -150,19 +138,11 @@ claim = Claim(
         "small": {"setting": (*RANK_ONE, *RANKS), "step": STEPS, "seed": 5} | ROWS,
         "medium": {"setting": (*RANK_ONE, *RANKS), "step": STEPS, "seed": Seeds(4, block=4)} | ROWS,
     },
-    key=5,
+    key=405,
     controls={
         "merged": Control("keys and queries are one matrix", measure={"merged": True}, axes=FEW),
         "half_start": Control(
             "times are predicted from a start half as large", measure={"start_factor": 0.5}, axes=FEW
-        ),
-        "long_contexts": Control(
-            "the steps that networks are compared with lack the terms in 1/N",
-            measure={"reference_length": 10**9},
-            axes=FEW | {"seed": (0, 1, 2, 3, 4)},
-        ),
-        "least_squares": Control(
-            "least squares on the components stand in the networks' place", measure={"least_squares": True}, axes=FEW
         ),
         "without_length": Control("the closed form lacks its terms in 1/N", theory={"length": 10**9}),
         "smallest_first": Control("the smallest component is taken to come first", theory={"ascending": True}),

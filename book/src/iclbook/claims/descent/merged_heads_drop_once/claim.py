@@ -1,9 +1,10 @@
-r"""Linear attention with one matrix for keys and queries leaves a small start in one drop.
+r"""Linear attention with one matrix for keys and queries leaves a small start in one drop, if no variance dominates.
 
 Every head begins to grow along :math:`\Lambda^2`, at one rate: heads are one two-layer linear network with one output.
 On white inputs W is :math:`s(t)\,I/\sqrt D` with a logistic s, whose start is the sum over heads of
 :math:`(\frac12(v_h+\mathrm{tr}\,W_h/\sqrt D))^2`. A rest is a time during which the loss changes by less than a 50th of
-its fall, between a tenth and nine tenths of it; the unit is the time before the first tenth.
+its fall, between a tenth and nine tenths of it; the unit is the time before the first tenth. Where one eigenvalue is
+ten times the others, the flow first learns it, and then rests.
 """
 
 import numpy as np
@@ -14,11 +15,12 @@ from icllab.core.axes import Axis, Quantity
 from icllab.core.grid import Seeds
 from icllab.figures.curves import Panel, panels
 from icllab.lab import Claim, Control, Finding, checks, estimates
+from icllab.lab.intervals import fraction
 from icllab.lab.results import fixed_values
 from icllab.theory import saddles
 
-WHITE = "white"
-REST = 0.2  # of the wait for the drop
+WHITE, DOMINANT = "white", "dominant"
+REST, SPLIT = 0.2, 0.5  # of the wait for the drop
 NEAR = 0.08
 
 
@@ -36,9 +38,15 @@ def theory(dataset: xr.Dataset, *, length: int | None = None, root: bool = True)
 
 
 def check(dataset: xr.Dataset) -> list[Finding]:
-    """No rest in any setting; on white inputs the half time, the width and the size of the logistic curve."""
-    rest = estimates.mean(dataset["rest"].drop_vars("fraction", errors="ignore").clip(max=1))  # longer is no news
-    findings = checks.below("rest", "longest rest / wait", rest, REST)
+    """No rest unless a variance dominates; on white inputs the half time, width and size of the logistic curve."""
+    rests = dataset["rest"].drop_vars("fraction", errors="ignore").clip(max=1)  # longer is no news
+    even = [name for name in rests.setting.values.tolist() if name != DOMINANT]
+    rest = estimates.mean(rests.sel(setting=even))
+    findings = checks.below("rest", "longest rest / wait", rest, REST) if even else []
+    if DOMINANT in rests.setting.values:
+        longer = (rests > SPLIT).sel(setting=DOMINANT, drop=True).stack(run=("heads", "seed"))
+        quantity = f"share of runs that rest longer than {SPLIT:g} of the wait, one variance dominant"
+        findings += checks.above("split", quantity, fraction(longer, "run"), 0.5)
     if WHITE in dataset.setting.values:
         white = dataset.sel(setting=WHITE, drop=True)
         measured, predicted = (white[name] for name in ("fraction_step", "fraction_step_theory"))
@@ -53,7 +61,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
             ("size", "last size / predicted", size),
         ):
             findings += checks.near(name, phrase, estimates.geometric_mean(ratio), 1.0, margin=NEAR)
-    return findings + checks.complete("white", "white inputs", WHITE in dataset.setting.values)
+    return findings + checks.complete(
+        "settings", "white inputs and a dominant variance", {WHITE, DOMINANT} <= set(dataset.setting.values)
+    )
 
 
 def figure(dataset: xr.Dataset):
@@ -64,17 +74,23 @@ def figure(dataset: xr.Dataset):
 
 
 STEPS = tuple(range(0, 2401, 20))
-COMMON = {"setting": (WHITE, "authors"), "heads": (1, 2, 8), "step": STEPS, "fraction": (0.1, 0.25, 0.5, 0.75, 0.9)}
+COMMON = {
+    "setting": (WHITE, "authors", DOMINANT),
+    "heads": (1, 2, 8),
+    "step": STEPS,
+    "fraction": (0.1, 0.25, 0.5, 0.75, 0.9),
+}
 claim = Claim(
-    title="Merged heads drop once",
+    title="Merged heads drop once on even inputs",
     sentence=(
-        "Linear attention with merged keys and queries learns in one drop, whatever the number of heads; on white "
-        "inputs its time and width are the logistic curve's within 8 %."
+        "Linear attention with merged keys and queries learns white inputs in one drop, along the logistic curve "
+        "within 8 %, whatever the number of heads; one dominant variance splits it."
     ),
     conditions=(
-        "d = 4, 31 examples, one, two or eight heads, gradient descent at rate 0.05 on 6000 fixed prompts from "
-        "N(0, 0.001²); inputs white or with eigenvalues 0.4 to 0.1. One drop: no rest longer than a fifth of the wait. "
-        "Bounds were set on another key."
+        "31 examples, one, two or eight heads, gradient descent at rate 0.05 on 6000 fixed prompts from N(0, 0.001²);"
+        " d = 4, white or, with one drop too, eigenvalues 0.4 to 0.1; dominant: 0.5, and 0.05 ten times. One drop: no"
+        " rest longer than a fifth of the wait; split: a rest of over half of it. Curve: half time and width. Bounds "
+        "were set on other keys; a dominant variance was tried on two seeds."
     ),
     sources=("Zhang25",),
     axes=(
@@ -94,15 +110,20 @@ claim = Claim(
     sizes={
         "smoke": {"setting": (WHITE,), "heads": (2,), "step": tuple(range(0, 901, 30)), "fraction": (0.1, 0.5, 0.9)}
         | {"seed": 2, "prompts": 500},
-        "small": COMMON | {"seed": 12},
+        "small": COMMON | {"seed": 8},
         "medium": COMMON | {"seed": Seeds(16, block=8)},
     },
-    key=6,
+    key=406,  # without a dominant variance the sentence had been too wide
     controls={
         "separate": Control(
             "keys and queries are separate, of rank one",
             measure={"separate": (0.02, 0.7)},
-            axes={"setting": ("authors",), "heads": (6,), "step": tuple(range(0, 6001, 40)), "seed": tuple(range(16))},
+            axes={"setting": ("authors",), "heads": (6,), "step": tuple(range(0, 6001, 40)), "seed": tuple(range(10))},
+        ),
+        "even": Control(
+            "no variance dominates: inputs are white",
+            measure={"spectrum": WHITE},
+            axes={"setting": (DOMINANT,), "heads": (1, 2), "seed": tuple(range(6))},
         ),
         "without_length": Control("the curve lacks its terms in 1/N", theory={"length": 10**9}),
         "without_root": Control("the rate lacks the root of the dimension", theory={"root": False}),

@@ -9,12 +9,16 @@ from icllab.theory import preconditioners
 VERSION = 1
 
 
-def measure(point, *, key, separate=None):
-    """One cell. ``separate``: standard deviation of the start and rate of heads with keys and queries of rank one."""
+def measure(point, *, key, separate=None, spectrum=None):
+    """One cell. ``separate``: standard deviation of the start and rate of heads with keys and queries of rank one.
+
+    ``spectrum``: the setting whose inputs stand in the cell's place.
+    """
     if separate is not None:
         point = type(point)(**vars(point) | dict(zip(("std", "rate"), separate, strict=True)))
-    law, step = _plateaus.law(point.setting), np.asarray(point.step)
-    task = _heads.task_of(point.setting)
+    setting = spectrum or point.setting
+    law, step = _plateaus.law(setting), np.asarray(point.step)
+    task = _heads.task_of(setting)
     run = _heads.train(point, task, key=key, heads=point.heads, rank=None if separate is None else 1)
 
     def measure_seed(seed):

@@ -18,7 +18,7 @@ KINDS = (*_detection.NULLS, "0.15", "0.3", "0.5")
 RULES = ("score", "rise")
 
 LARGEST = 0.5
-RELIABLE, SELDOM = 0.8, 0.5
+RELIABLE, SELDOM = 0.7, 0.5
 FALSE = 0.2
 
 theory, reduce = _detection.theory, _detection.reduce
@@ -57,9 +57,9 @@ claim = Claim(
     ),
     conditions=(
         "Transformers of one layer and 509 weights, by Adam on four programs with noisy answers; series are over 50 "
-        "minibatches. Finds: an alarm within a quarter of the run in over 0.8 of runs; mostly misses: in under half, "
+        "minibatches. Finds: an alarm within a quarter of the run in over 0.7 of runs; mostly misses: in under half, "
         "by scores as well. Thresholds are set by 64 other seeds, so that 0.05 of runs alarm falsely. The rule was "
-        "chosen on 40 seeds of another key, after scores alone had missed it."
+        "chosen on 40 seeds of another key; on a third, 0.88 ± 0.04 did not decide whether 0.8 are found."
     ),
     sources=("Baker25",),
     axes=_detection.AXES,
@@ -72,7 +72,7 @@ claim = Claim(
         "small": COMMON | {"seed": Seeds(128, block=16)},
         "medium": COMMON | {"seed": Seeds(384, block=16)},
     },
-    key=438,  # the sentence was turned round after runs of another
+    key=538,  # the sentence was turned round after runs of another, and its bound lowered after runs of a second
     precision="float64",
     controls={
         "exchanged": Control("the loss's series is the response, and the other way round", theory={"exchanged": True}),
