@@ -386,7 +386,7 @@ def _lines(name, rows, pooled=False):
             else ""
             for level in WITHIN
         ]
-        off = f"{100 * max(summary.bias, 1e-6):.3g} %" if math.isfinite(summary.bias) else ""
+        off = f"{100 * round(summary.bias, 6):.3g} %" if math.isfinite(summary.bias) else ""
         difficulty = "all" if pooled else summary.difficulty
         counts = (summary.count, summary.missing, *within, off, summary.wrong, summary.unwarned, summary.seconds)
         lines.append((name, summary.quantity, difficulty, *counts))
