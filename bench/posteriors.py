@@ -368,7 +368,14 @@ def table(found):
 
 
 def _lines(name, rows, pooled=False):
-    """Lines of the table, one for each quantity and difficulty, or one for all difficulties together."""
+    """Lines of the table, one for each quantity and difficulty, or one for all difficulties together.
+
+    Of one number for the coefficient and for the level, the level is shown.
+    """
+    levels = {(row.problem, row.key): str(row.value) for row in rows if row.quantity == "level"}
+    single = [row for row in rows if row.quantity == "coefficient"]
+    if single and all(levels.get((row.problem, row.key)) == str(row.value) for row in single):
+        rows = [row for row in rows if row.quantity != "coefficient"]
     if pooled:
         rows = [Row(**{**asdict(row), "difficulty": "regular"}) for row in rows]
     lines = []
@@ -379,7 +386,7 @@ def _lines(name, rows, pooled=False):
             else ""
             for level in WITHIN
         ]
-        off = f"{100 * summary.bias:.2g} %" if math.isfinite(summary.bias) else ""
+        off = f"{100 * round(summary.bias, 6):.3g} %" if math.isfinite(summary.bias) else ""
         difficulty = "all" if pooled else summary.difficulty
         counts = (summary.count, summary.missing, *within, off, summary.wrong, summary.unwarned, summary.seconds)
         lines.append((name, summary.quantity, difficulty, *counts))

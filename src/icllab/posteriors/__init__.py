@@ -6,6 +6,7 @@ from icllab.core.lazy import attach
 
 if TYPE_CHECKING:
     from icllab.posteriors.answers import Answer
+    from icllab.posteriors.calibration import Calibration, calibrate_sampler
     from icllab.posteriors.problems import Problem, difficulty, names, problem, version
     from icllab.posteriors.scores import score, summaries
     from icllab.posteriors.stored import digest, stored_answers
