@@ -91,7 +91,7 @@ claim = Claim(
     sizes={
         "smoke": {"network": (DEEP,), "group": GROUPS, "code_length": (2, 3, 4), "seed": 2}
         | {"slots": 4, "longest": 3, "updates": 3, "batch": 8, "codes": 2},
-        "small": {"network": (DEEP,), "seed": Seeds(6, block=1)} | OUTPUTS,
+        "small": {"network": (DEEP,), "seed": Seeds(8, block=1)} | OUTPUTS,
         "medium": {"network": tuple(NETWORKS), "seed": Seeds(12, block=1)} | OUTPUTS,
     },
     key=62,
