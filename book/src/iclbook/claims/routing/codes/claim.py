@@ -113,7 +113,7 @@ claim = Claim(
         "exchanged": Control(
             "new codes of three to five instructions are called longer ones, and longer ones these",
             measure={"exchanged": True},
-            axes={"seed": tuple(range(6)), "updates": (800,)},
+            axes={"seed": tuple(range(6)), "updates": 800},
         ),
     },
 )
