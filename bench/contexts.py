@@ -289,6 +289,8 @@ def _by_seed(rows, name):
 
 def _mean(values):
     values = np.asarray(values, float)
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
     return f"{values.mean():.2f} ± {values.std(ddof=1) / len(values) ** 0.5:.2f}"
 
 
