@@ -144,20 +144,19 @@ def ranks(model, task, context, queries, *, where, key):
 
 def spectrum(model, where, queries):
     """Eigenvalues of the Fisher matrix of answers to queries."""
-    mask = parameter_mask(model, where)
-
-    @eqx.filter_jit
-    def rows(model):
-        def of_query(query):
-            columns = jax.jacrev(lambda part: last_answer(eqx.combine(part, model), query))(eqx.filter(model, mask))
-            answer = last_answer(model, query)
-            return [metric_root("logits", answer, leaf).reshape(len(answer), -1) for leaf in jax.tree.leaves(columns)]
-
-        return jnp.concatenate(jax.vmap(of_query)(queries), axis=-1)
-
-    jacobian = np.asarray(rows(model), float)
+    jacobian = np.asarray(_jacobian(model, parameter_mask(model, where), queries), float)
     jacobian = jacobian.reshape(-1, jacobian.shape[-1]) / np.sqrt(len(jacobian))
     return np.linalg.eigvalsh(jacobian @ jacobian.T)
+
+
+@eqx.filter_jit
+def _jacobian(model, mask, queries):
+    def of_query(query):
+        columns = jax.jacrev(lambda part: last_answer(eqx.combine(part, model), query))(eqx.filter(model, mask))
+        answer = last_answer(model, query)
+        return [metric_root("logits", answer, leaf).reshape(len(answer), -1) for leaf in jax.tree.leaves(columns)]
+
+    return jnp.concatenate(jax.vmap(of_query)(queries), axis=-1)
 
 
 def chain_queries():
@@ -290,6 +289,8 @@ def _by_seed(rows, name):
 
 def _mean(values):
     values = np.asarray(values, float)
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
     return f"{values.mean():.2f} ± {values.std(ddof=1) / len(values) ** 0.5:.2f}"
 
 

@@ -30,6 +30,7 @@ TRAINED, NEW = GROUPS = ("trained", "new")
 LENGTHS = tuple(range(1, 9))
 SHORTEST = 3  # of the codes that are judged: of one and two instructions there are 30
 AS_WELL, LESS = 0.9, 2 / 3
+ABOVE = 0.1
 
 
 def theory(dataset: xr.Dataset) -> xr.Dataset:
@@ -52,7 +53,9 @@ def check(dataset: xr.Dataset) -> list[Finding]:
     ratio = estimates.geometric_mean(longer.mean("code_length") / new)
     findings += checks.below("longer", "accuracy at longer codes / at new codes of trained lengths", ratio, LESS)
     above = estimates.mean((longer - dataset["data_alone"]).mean("code_length"))
-    return findings + checks.above("guess", "accuracy at longer codes - that of the best guess from the data", above)
+    return findings + checks.above(
+        "guess", "accuracy at longer codes - that of the best guess from the data", above, ABOVE
+    )
 
 
 def figure(dataset: xr.Dataset):
@@ -72,7 +75,7 @@ claim = Claim(
     conditions=(
         "Codes of maps, a turn, a counter and a conditional copy on three symbols; half of all codes of one to five "
         "instructions are trained, by 2500 steps of Adam. New codes of three to five instructions, longer ones of six "
-        "to eight. As well: 0.9 of the accuracy. The sentence was chosen on six seeds of another key."
+        "to eight. As well: 0.9 of the accuracy; above: by 0.1. The sentence was chosen on six seeds of another key."
     ),
     sources=("SLT22",),
     axes=(
@@ -91,7 +94,7 @@ claim = Claim(
     sizes={
         "smoke": {"network": (DEEP,), "group": GROUPS, "code_length": (2, 3, 4), "seed": 2}
         | {"slots": 4, "longest": 3, "updates": 3, "batch": 8, "codes": 2},
-        "small": {"network": (DEEP,), "seed": Seeds(6, block=1)} | OUTPUTS,
+        "small": {"network": (DEEP,), "seed": Seeds(8, block=1)} | OUTPUTS,
         "medium": {"network": tuple(NETWORKS), "seed": Seeds(12, block=1)} | OUTPUTS,
     },
     key=62,
@@ -110,7 +113,7 @@ claim = Claim(
         "exchanged": Control(
             "new codes of three to five instructions are called longer ones, and longer ones these",
             measure={"exchanged": True},
-            axes={"seed": tuple(range(3))},
+            axes={"seed": tuple(range(6)), "updates": 800},
         ),
     },
 )
