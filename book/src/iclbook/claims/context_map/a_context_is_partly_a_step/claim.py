@@ -140,12 +140,12 @@ claim = Claim(
         "negated": Control(
             "the labels of the step's examples have the wrong sign, in linear attention",
             measure={"negated": True, "exact": True},
-            axes={"architecture": ("one layer",), "seed": tuple(range(5))},
+            axes={"architecture": ("one layer",), "seed": tuple(range(10))},
         ),
         "exact": Control(
             "the network is linear attention with a direct term",
             measure={"exact": True},
-            axes={"architecture": ("one layer",), "seed": tuple(range(5))},
+            axes={"architecture": ("one layer",), "seed": tuple(range(10))},
         ),
     },
 )
