@@ -94,9 +94,12 @@ def test_smoke_measures_the_golden_numbers(claim, out, record_property):
 
 MEASURED_ANEW = {
     "asymptotics/task_alignment",
+    "context_map/a_context_is_partly_a_step",
     "context_map/frozen_entities",
     "context_map/simplest_model",
+    "descent/components_one_by_one",
     "descent/depth_needs_rotation",
+    "descent/merged_heads_drop_once",
     "induction/bimodal_at_the_threshold",
     "induction/exponentials_or_products",
     "language/function_vectors_or_induction",
