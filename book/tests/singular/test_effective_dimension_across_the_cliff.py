@@ -26,7 +26,6 @@ def made_up(
     rise=0.5,
     late=0.5,
     fine=0.9,
-    coarse=1.2,
     quadrature=1.0,
     off=0.0,
     rank=0,
@@ -47,7 +46,7 @@ def made_up(
             dimension[m] = own * (1 + closed)
     dimension[1, :, 0], dimension[1, :, 2] = dimension[1, :, 1] - rise, late * dimension[1, :, 1]
     dimension[3:, :, 2] = late * dimension[3:, :, 1]
-    dimension[3:, :, 0] = dimension[3:, :, 1] / np.array([fine, coarse])
+    dimension[3:, :, 0] = dimension[3:, :, 1] / np.array([fine, 1.2])
     dimension[1:] *= 1 + 0.001 * rng.normal(size=(count - 1, SEEDS, 4, 1))
     known = np.array([4.9106, 6.0, 6.9106, 7.5])
     coefficient = np.full((count, SEEDS, 4), np.nan)
@@ -98,7 +97,6 @@ def names(dataset):
         ({"late": 1.2}, {"fall", "late"}),
         ({"late": 0.97}, {"fall"}),
         ({"fine": 1.1}, {"fine"}),
-        ({"coarse": 0.9}, {"coarse"}),
         ({"quadrature": 1.3}, {"quadrature"}),
         ({"closed": 0.2}, {"closed_form"}),
         ({"flat": 1e-3}, {"two_numbers"}),
@@ -113,6 +111,10 @@ def test_it_fails_where_one_thing_is_otherwise(changes, found):
 
 def test_many_warnings_leave_it_undecided():
     assert outcome(made_up(warned=1)) is Outcome.UNDECIDED
+    dataset = made_up()
+    for seeds, found in ((4, Outcome.HOLDS), (5, Outcome.UNDECIDED)):
+        dataset["sampler_warnings"][{"model": 2, "seed": range(seeds), "stage": 0}] = 1.0
+        assert outcome(dataset) is found
 
 
 @pytest.fixture(scope="module", autouse=True)
