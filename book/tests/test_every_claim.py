@@ -95,6 +95,7 @@ def test_smoke_measures_the_golden_numbers(claim, out, record_property):
 MEASURED_ANEW = {
     "asymptotics/task_alignment",
     "context_map/a_context_is_partly_a_step",
+    "context_map/flag_token",
     "context_map/frozen_entities",
     "context_map/simplest_model",
     "descent/components_one_by_one",
