@@ -103,6 +103,7 @@ MEASURED_ANEW = {
     "descent/merged_heads_drop_once",
     "induction/bimodal_at_the_threshold",
     "induction/exponentials_or_products",
+    "induction/race_of_memorising",
     "language/function_vectors_or_induction",
     "routing/blind_in_networks",
     "singular/effective_dimension_across_the_cliff",
