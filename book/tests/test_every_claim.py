@@ -95,6 +95,7 @@ def test_smoke_measures_the_golden_numbers(claim, out, record_property):
 MEASURED_ANEW = {
     "asymptotics/task_alignment",
     "context_map/a_context_is_partly_a_step",
+    "context_map/flag_token",
     "context_map/frozen_entities",
     "context_map/simplest_model",
     "descent/components_one_by_one",
@@ -102,8 +103,10 @@ MEASURED_ANEW = {
     "descent/merged_heads_drop_once",
     "induction/bimodal_at_the_threshold",
     "induction/exponentials_or_products",
+    "induction/race_of_memorising",
     "language/function_vectors_or_induction",
     "routing/blind_in_networks",
+    "singular/effective_dimension_across_the_cliff",
 }
 """Claims whose golden numbers are of another processor than the run of all the others."""
 

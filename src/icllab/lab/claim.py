@@ -47,7 +47,7 @@ class Control:
     meaning: str
     measure: Mapping[str, Any] = field(default_factory=dict)
     theory: Theory | Mapping[str, Any] | None = None
-    axes: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    axes: Mapping[str, Sequence[Value] | Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.measure and self.theory is None:

@@ -131,7 +131,11 @@ def shapes() -> Mapping[str, np.ndarray]:
     """Shapes of the small problems that have an answer, at their default settings."""
     known = (problem(name) for name in names() if difficulty(name) not in ("refused", "baseline"))
     small = (entry for entry in known if entry.at.size <= SMALL and "level" in entry.answers)
-    return {entry.name: shape(_curvatures(entry), entry.nbeta, entry.localization) for entry in small}
+    return {
+        entry.name: shape(_curvatures(entry), entry.temperature, entry.localization)
+        for entry in small
+        if entry.localization is not None
+    }
 
 
 def _curvatures(entry: Any) -> np.ndarray:

@@ -112,12 +112,13 @@ SHORT = {"pairs": (8, 16), "seed": tuple(range(8))}
 claim = Claim(
     title="A race of memorising and context",
     sentence=(
-        "Memorising takes a power of the number of classes below one; with the context's time it predicts from how "
+        "Memorising takes about K^0.9 for K classes between 64 and 512; with the context's time it predicts from how "
         "many classes in-context learning wins, within a quarter."
     ),
     conditions=(
-        "An MLP of two hidden layers of 128 units beside attention of two numbers; unit items in 63 dimensions, labels "
-        "±1, 8 to 32 pairs, 64 to 512 classes; SGD at rate 0.5, 64 prompts a step. Bounds were set on another key."
+        "An MLP of two hidden layers of 128 units beside attention of two numbers; unit items in 63 dimensions, "
+        "labels ±1, 8 to 32 pairs; SGD at rate 0.5, 64 prompts a step. About: 0.92 to 0.05; the local power is 0.87 "
+        "from 64 to 128 classes and 0.92 to 0.94 beyond. Bounds were set on another key."
     ),
     sources=("Nguyen25",),
     axes=(Axis("classes_per_pair", r"K/N", "classes over pairs of a prompt", above=0),),
@@ -142,7 +143,7 @@ claim = Claim(
         "medium": {"pairs": (8, 16, 32, 64), "classes": (64, 128, 256, 512, 1024), "classes_per_pair": RATIOS}
         | {"seed": Seeds(32, block=16, first=32), "longest": 480.0},
     },
-    key=12,
+    key=412,  # the sentence spoke of a power at any number of classes
     controls={
         "reshuffled": Control(
             "all labels of a prompt are turned at random: nothing can be memorised",
