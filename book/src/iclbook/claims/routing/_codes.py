@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from icllab.core.prompt import TokenPrompt
 from icllab.models import BlockOptions, Tokens, Transformer
@@ -169,7 +169,9 @@ def transformer(task: Codes, layers: int, heads: int, width: int, *, key: PRNGKe
 
 
 @eqx.filter_jit
-def accuracies(network: Any, task: Codes, codes: Int[Array, " code"], keys: PRNGKeyArray) -> Float[Array, " code"]:
+def accuracies(
+    network: Any, task: Codes, codes: Int[Array, " code"], keys: Key[Array, " code"]
+) -> Float[Array, " code"]:
     """Fraction of data that the network answers wholly right, for each of several codes."""
 
     def of_code(code: Array, key: PRNGKeyArray) -> Array:
