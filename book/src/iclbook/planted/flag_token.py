@@ -10,7 +10,7 @@ from icllab.lab.checks import Outcome
 STATISTIC = "iclbook.claims.context_map.flag_token.claim.check"
 CLAIMS = ("context_map/flag_token",)
 FAMILY = (
-    "Norms of 32 networks, in which the flag costs a given multiple of a target of equal effect; networks scatter by a "
+    "Norms of 16 networks, in which the flag costs a given multiple of a target of equal effect; networks scatter by a "
     "quarter in what is across the task, and fits by a tenth."
 )
 AXIS = "norm of the flag / norm of others, at equal effect"
@@ -18,7 +18,7 @@ STRENGTHS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 2.0)
 FALSE = {0.5: ("as far",), 0.7: ("as far",), 1.0: ("no",), 1.4: ("as far",), 2.0: ("as far",)}
 REPLICATES = 400
 
-SEEDS, ACROSS_SCATTER, FIT_SCATTER = 32, 0.25, 0.1
+SEEDS, ACROSS_SCATTER, FIT_SCATTER = 16, 0.25, 0.1
 
 
 def verdicts(strength, *, replicates, key):
