@@ -101,6 +101,7 @@ MEASURED_ANEW = {
     "induction/exponentials_or_products",
     "language/function_vectors_or_induction",
     "routing/blind_in_networks",
+    "routing/codes",
 }
 """Claims whose golden numbers are of another processor than the run of all the others."""
 
