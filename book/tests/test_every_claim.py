@@ -105,7 +105,9 @@ MEASURED_ANEW = {
     "induction/exponentials_or_products",
     "induction/race_of_memorising",
     "language/function_vectors_or_induction",
+    "language/induction_heads_in_a_real_model",
     "routing/blind_in_networks",
+    "routing/codes",
     "singular/effective_dimension_across_the_cliff",
 }
 """Claims whose golden numbers are of another processor than the run of all the others."""
