@@ -126,7 +126,7 @@ claim = Claim(
         "medium": {"architecture": JUDGED, "dim": (2, 4), "step": (4000,), "part": ("attention 1", ALL)}
         | {"examples": EXAMPLES, "seed": Seeds(48, block=6)},
     },
-    key=553,  # the sentence led with the cosine, and spoke of two layers and of attention alone
+    key=653,  # the sentence led with the cosine, and spoke of two layers and of attention alone
     subject=Subject(
         "regression",
         "regression transformers of one layer",
