@@ -174,3 +174,12 @@ def test_the_check_tells_each_part_of_the_claim():
     assert names(made_up(off=0.01)) == {"closed_form"}
     for condition in ({"score": 0.3}, {"lost": 0.5}):
         assert outcome(made_up(**condition)) is Outcome.UNDECIDED
+
+
+def test_a_network_that_has_not_learned_is_left_out():
+    dataset = made_up()
+    for name, value in (("training_score", 0.1), ("step_cosine", 0.3), ("exact_cosine", 0.3), ("best_step_gap", 3.0)):
+        dataset[name][{"seed": 0}] = value
+    assert outcome(dataset) is Outcome.HOLDS
+    dataset["training_score"][{"seed": 0}] = 0.9
+    assert "wholly" in names(dataset) or outcome(dataset) is not Outcome.HOLDS
