@@ -249,11 +249,12 @@ def test_a_curve_that_does_not_fit_is_told_unless_the_point_is_regular(monkeypat
     zeros = (("repeat", "nbeta"), np.zeros((4, limits.POINTS)))
     free = {"repeat_free_energy": zeros, "repeat_mean_loss": zeros, "least_loss": 0.0}
     limit = {"value": 1.0, "error": 0.1, "interval": (0.8, 1.2), "level": 0.9, "level_error": 0.01, "misfit": misfit}
-    limit |= {"left": 0.1, "left_error": 0.01, "multiplicities": [1.0], "regular": regular}
+    limit |= {"left": 0.1, "left_error": 0.01, "multiplicities": [1.0], "regular": regular, "seen": 0.9}
     grid = np.arange(float(limits.POINTS))
-    monkeypatch.setattr(
-        limits, "free_energy", lambda posterior, **how: xr.Dataset(free, {"nbeta": grid}, attrs={"warnings": []})
-    )
+    energies = xr.Dataset(free, {"nbeta": grid}, attrs={"warnings": []})
+    monkeypatch.setattr(limits, "free_energy_of_populations", lambda populations: energies)
+    particles = SimpleNamespace(last=np.zeros((4, limits.RAYS, 2)))
+    monkeypatch.setattr(SMC, "sample", lambda self, posterior, key: particles)
     monkeypatch.setattr(limits, "extrapolated", lambda *_, **how: SimpleNamespace(**limit))
     here = LocalLoss.from_loss(narrow, jnp.zeros(2), None, block=8)
     lowest = Lowest(0.0, 0.0, here.centre)
