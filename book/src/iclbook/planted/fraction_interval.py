@@ -9,6 +9,7 @@ from icllab.lab import checks, intervals
 STATISTIC = "icllab.lab.intervals.fraction"
 CLAIMS = (
     "descent/depth_needs_rotation",
+    "descent/merged_heads_drop_once",
     "induction/abrupt_learning",
     "induction/bimodal_at_the_threshold",
     "induction/copying_in_context",
