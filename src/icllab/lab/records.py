@@ -245,7 +245,9 @@ def _subject(subject: Subject) -> dict[str, Any]:
 
 def definition(control: Control) -> str:
     """A digest of a control's arguments and axes, independent of its words."""
-    axes = {name: values if isinstance(values, int | float | str) else list(values) for name, values in control.axes.items()}
+    axes = {
+        name: values if isinstance(values, int | float | str) else list(values) for name, values in control.axes.items()
+    }
     return hashlib.sha256(repr((dict(control.measure), axes)).encode()).hexdigest()[:16]
 
 
