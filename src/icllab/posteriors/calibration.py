@@ -88,8 +88,10 @@ def calibrate_sampler(
     local = posterior.local_loss(sampler.block).localized(nbeta)
     gamma, batches = local.localization, local.samples > sampler.batch
     h = np.asarray(curvatures(local.loss, local.centre, key=of_spectrum)[0], np.float64)
-    own = shape(h, nbeta, gamma)
-    near = sorted((float(np.linalg.norm(own - other)), name) for name, other in shapes().items() if name not in without)
+    of_posterior = shape(h, nbeta, gamma)
+    near = sorted(
+        (float(np.linalg.norm(of_posterior - other)), name) for name, other in shapes().items() if name not in without
+    )
     share = sampler.batch / local.samples if batches else 1.0
     moves = seconds / (3 * sampler.chains * share * max(local.seconds, 1e-12))
     sampler = replace(sampler, warm_up=int(np.clip(moves, *LENGTHS)))
@@ -196,5 +198,5 @@ def _steepest(local: LocalLoss, nbeta: float, starts: Any, key: PRNGKeyArray) ->
     """The largest curvature of the potential, at the point and where chains start."""
     smooth = local.posterior(nbeta, local.localization, curved=True)
     first, second = jax.random.split(key)
-    found = (largest_curvature(smooth, place, k) for place, k in ((local.centre, first), (starts[-1], second)))
-    return max(local.localization, *map(float, found))
+    steepest = (largest_curvature(smooth, place, k) for place, k in ((local.centre, first), (starts[-1], second)))
+    return max(local.localization, *map(float, steepest))

@@ -91,11 +91,11 @@ def _growth_warnings(local: LocalLoss, particles: np.ndarray) -> list[str]:
     near = orders(NEAR * rays)
     if 2 * len(near) < len(rays) or (order := float(np.median(near))) < CURVED:
         return []
-    there = orders(rays)
-    below, above = (float(np.mean(side > UNEVEN[0])) for side in (order - there, there - order))
+    farther = orders(rays)
+    below, above = (float(np.mean(side > UNEVEN[0])) for side in (order - farther, farther - order))
     if min(below, above) < UNEVEN[1]:
         return []
-    low, high = np.quantile(there, [0.05, 0.95])
+    low, high = np.quantile(farther, [0.05, 0.95])
     return [
         f"along rays from the point the loss grows with powers from {low:.2g} to {high:.2g}: it is not a sum of "
         "products of powers, and the limit may be another"
@@ -141,7 +141,7 @@ def _limit(
         hypotheses=geometries(local, lowest.place, nbeta, jax.random.fold_in(key, PROBES)),
     )
     apart = abs(limit.seen - limit.level) > max(ERRORS * limit.level_error, APART * limit.value)
-    told = limit.misfit < RARELY and (limit.regular <= RECOGNISED or apart)
+    misfits = limit.misfit < RARELY and (limit.regular <= RECOGNISED or apart)
     sentence = "no curve that is considered fits: the temperatures may be too high: take a larger n"
     if limit.regular > RECOGNISED:
         sentence = (
@@ -161,7 +161,7 @@ def _limit(
             "multiplicity_probability": ("multiplicity", limit.multiplicities),
         },
         coords={"bound": ["low", "high"], "multiplicity": 1 + np.arange(len(limit.multiplicities))},
-        attrs={"warnings": [sentence] if told else []},
+        attrs={"warnings": [sentence] if misfits else []},
     )
 
 
