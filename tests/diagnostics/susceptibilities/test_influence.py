@@ -14,6 +14,7 @@ from icllab.diagnostics import (
     HMC,
     LocalPosterior,
     Quadrature,
+    coefficient_of_draws,
     hessian_influence,
     influence,
     susceptibility,
@@ -189,6 +190,17 @@ def test_chains_of_another_program_are_read_from_a_dataset():
         attrs={"nbeta": problem.nbeta},
     )
     np.testing.assert_allclose(influence(theirs)["influence"], ours["influence"], atol=1e-4)
+    at_point = theirs.assign(baseline=("sample", problem.numpy_loss(problem.at)))
+    found, known = coefficient_of_draws(at_point), coefficient_of_draws(draws)
+    for name in ("estimate", "mcse", "rhat", "ess"):
+        assert float(found[name]) == pytest.approx(float(known[name]), rel=1e-3)
+    unlike = at_point.assign(sample_loss=theirs["sample_loss"] + xr.DataArray(np.arange(4.0), dims="chain"))
+    with pytest.warns(UserWarning, match="chains disagree"):
+        assert float(coefficient_of_draws(unlike)["rhat"]) > 1.5
+    with pytest.raises(InputError, match="a Dataset with baseline"):
+        coefficient_of_draws(theirs)
+    with pytest.raises(InputError, match="checks: expected None with a Dataset"):
+        coefficient_of_draws(at_point, checks=("hessian",))
     part = influence(theirs.isel(sample=slice(0, 10)).assign_attrs(n=40))
     np.testing.assert_allclose(part["leave_one_out"], ours["leave_one_out"][:10], atol=1e-4)
     drifting = theirs.assign(sample_loss=theirs["sample_loss"] + xr.DataArray(np.arange(4.0), dims="chain"))
