@@ -146,9 +146,9 @@ def _row(label: str, row: Mapping[str, Any], known: Mapping[str, Card]) -> str:
     by = [f"{link(known[claim])} {badge(known[claim])}" for claim in row.get("claims", ())]
     by += [f"`{name.replace(':', '.')}`" for name in row.get("names", ())]
     by += [f"`pytest {test.partition('::')[0]}`" for test in row.get("tests", ())]
-    by += [
-        f"[{page}]({page}.md{mark}{anchor})" for page, mark, anchor in (n.partition("#") for n in row.get("pages", ()))
-    ]
+    for name in row.get("pages", ()):
+        page, mark, anchor = name.partition("#")
+        by.append(f"[{page}{mark and ': '}{anchor.replace('-', ' ')}]({page}.md{mark}{anchor})")
     cells = [label, says, "\n\n".join([row["state"], *by] if "state" in row else by)]
     return "\n".join(("* - " if i == 0 else "  - ") + cell.replace("\n", "\n    ") for i, cell in enumerate(cells))
 

@@ -113,11 +113,12 @@ def test_a_call_fails_if_a_test_does_or_does_not_run(make, tmp_path, monkeypatch
 
 def test_the_page_shows_each_row_with_its_verdict(make, table):
     known = {claim: records.card(claim) for claim in ("induction/cliff",)}
-    row = {"says": "A cliff_", "claims": ["induction/cliff"], "pages": ["routing#x"], "open": "All"}
+    row = {"says": "A cliff_", "claims": ["induction/cliff"], "pages": ["routing#x-y", "page"], "open": "All"}
     page = make.page({"S": "Notes"}, {"S1": row, "S2": {"says": "b", "state": "prose"}}, known)
     assert '<span class="verdict holds">' in page
     assert r"A cliff\_" in page
-    assert "[routing](routing.md#x)" in page
+    assert "[routing: x y](routing.md#x-y)\n" in page
+    assert "[page](page.md)" in page
     assert "*Open*: All" in page
     assert "2 statements of the five texts" in page
     assert "in our words: 1 have a call" in page
