@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 
 from make_gallery import badge, escaped, link, slug
 
-from icllab.core.errors import InputError, unknown
+from icllab.core.errors import InputError, ResultWarning, unknown
 from icllab.lab import records, registry
 from icllab.lab.records import Card
 
@@ -101,7 +102,9 @@ def failures(calls: Iterable[str]) -> dict[str, str]:
 
 def _failed_claim(claim: str) -> str:
     try:
-        size, verdict = records.judged(claim)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResultWarning)  # `icl check` shows them; here they would hide the rows
+            size, verdict = records.judged(claim)
         stated = records.read(claim)[size]["verdict"]
     except (InputError, KeyError) as error:
         return str(error)
