@@ -68,11 +68,11 @@ def two_means(xp, w, arrays, rows, sizes):
     return (first + second - gap) / 2 - xp.log1p(xp.exp(-gap))
 
 
-def least(formula: Any, rows: Any, start: np.ndarray, sizes: tuple[int, ...] = ()) -> np.ndarray:
+def least(formula: Any, rows: Any, start: np.ndarray) -> np.ndarray:
     """The minimum of the mean loss near a start."""
     with np.errstate(over="ignore"):
-        found = minimize(lambda w: formula(np, w, {}, rows, sizes).mean(), start, method="Nelder-Mead", tol=1e-6)
-        return minimize(lambda w: formula(np, w, {}, rows, sizes).mean(), found.x, tol=1e-9).x
+        found = minimize(lambda w: formula(np, w, {}, rows, ()).mean(), start, method="Nelder-Mead", tol=1e-6)
+        return minimize(lambda w: formula(np, w, {}, rows, ()).mean(), found.x, tol=1e-9).x
 
 
 def half_tilt(count: int) -> np.ndarray:
@@ -90,7 +90,7 @@ def of_data(
     both: dict[str, np.ndarray],
     at: np.ndarray,
     of_nodes: Callable[[np.ndarray, dict[str, Any]], Conditional],
-    coefficient: exact.LearningCoefficient,
+    coefficient: exact.LearningCoefficient | None,
     *,
     nbeta: float,
     gamma: float,
@@ -103,7 +103,7 @@ def of_data(
     """A problem with data, the last row of ``both`` being the query.
 
     ``of_nodes`` takes variables on a grid around the ``centre`` and returns moments given them; ``precision`` is the
-    localization of these variables.
+    localization of these variables. Without a ``coefficient`` the limit is infinite.
     """
     rows, query = split(both)
     count = len(rows["y"])
@@ -115,13 +115,14 @@ def of_data(
         level = float(formula(np, at, {}, rows, sizes).mean())
         grid = known | {"gamma": precision or gamma, "at_point": level, "width": 0.5 * (nbeta + gamma) ** -0.5}
         moments = on_grid(lambda nodes: of_nodes(nodes, known), middle, points=points, **grid)
-        return coefficient_answers(coefficient, WATANABE) | moment_answers(moments, basis, nbeta=nbeta, tilt=tilt)
+        of_limit = {} if coefficient is None else coefficient_answers(coefficient, WATANABE)
+        return of_limit | moment_answers(moments, basis, nbeta=nbeta, tilt=tilt)
 
     return Draft(formula, {}, at, answers, sizes, rows, query, tilt)
 
 
-def linear(rng, dim, nbeta, gamma, *, count=SAMPLES, at=None, weights=None, noise=0.5, offset=None, coefficient=None):
-    """Linear regression, whose posterior is normal."""
+def linear(rng, dim, nbeta, gamma, *, count=SAMPLES, at=None, weights=None, noise=0.5, offset=None, limit=True):
+    """Linear regression, whose posterior is normal; without a ``limit`` if the point is not the minimum."""
     x = rng.normal(size=(count + 1, dim)) * (10 ** rng.uniform(-0.3, 0.3, dim))[None]
     x = x if weights is None else x * weights[:, None]
     truth = rng.normal(size=dim)
@@ -133,7 +134,7 @@ def linear(rng, dim, nbeta, gamma, *, count=SAMPLES, at=None, weights=None, nois
     def of_nodes(nodes, known):
         return residuals(x[None], y[None], centre=place, offsets=both["offset"][:-1], **known)
 
-    coefficient = exact.regular(min(dim, count)) if coefficient is None else coefficient
+    coefficient = exact.regular(min(dim, count)) if limit else None
     return of_data(squares, both, place, of_nodes, coefficient, nbeta=nbeta, gamma=gamma, basis=GAUSSIAN)
 
 
