@@ -1,7 +1,5 @@
 """Answers of constructed and trained blocks after each application, beside descents and solves in NumPy."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,7 @@ import optax
 from iclbook.claims.descent import _softmax_steps
 from icllab import constructions
 from icllab.algorithms import KernelRichardson, NormalisedDescent
-from icllab.constructions.softmax import Classifier, SignedExamples
+from icllab.constructions.softmax import Classifier, SignedExamples, with_weights
 from icllab.core.grid import tabulated
 from icllab.core.kernels import gaussian
 from icllab.core.prompt import RegressionPrompt
@@ -19,6 +17,7 @@ from icllab.models import BlockOptions
 from icllab.models.interventions.recording import Recorder
 
 VERSION = 1
+ATTENTION = {"heads": 1, "mlp": None, "norm": "none", "scale": 1.0}
 SCALES = (-1.0, 1.7)  # logarithms of the sizes of classifiers in training
 FAST, SLOW = 5.0, 2.0  # logarithms of the fall of the error between which its rate is measured
 
@@ -68,7 +67,7 @@ def measure(point, *, key, plain=False, exchanged=False, warmer=1.0, narrow=Fals
         count = max(n for n in steps if n <= point.blocks)
         iterated = np.array([_softmax_steps.richardson(*part, count) for part in parts])
         law = {"kernel": gaussian, "temperature": warmer * point.temperature, "layers": 1}
-        prompts = RegressionPrompt(jnp.asarray(inputs), jnp.asarray(np.pad(labels, ((0, 0), (0, 1)))))
+        prompts = jax.vmap(RegressionPrompt)(jnp.asarray(inputs), jnp.asarray(np.pad(labels, ((0, 0), (0, 1)))))
 
         def measure_pieces(pieces):
             size = point.size * ((length / min(point.length)) ** 2 if grows else 1.0)
@@ -113,12 +112,16 @@ def rate_of(errors, contraction):
 
 def changed(network, plain, exchanged):
     """A network of one block whose softmax is an exponential, or whose queries are its keys and the reverse."""
-    attention = network.blocks[0].attention
     if plain:
-        attention = dataclasses.replace(attention, weighting="exponential")
-    if exchanged:
-        attention = dataclasses.replace(attention, query=attention.key, key=attention.query)
-    return eqx.tree_at(lambda n: n.blocks[0].attention, network, attention)
+        options = {"dim": network.embedding.arrangement.dim, "layers": 1}
+        block = BlockOptions(**ATTENTION, head_dim=options["dim"], weighting="exponential")
+        leaves = jax.tree.leaves(network)
+        network = with_weights(Classifier, network.embedding.arrangement, block, leaves, leaves[0].dtype, **options)
+    if not exchanged:
+        return network
+    attention = network.blocks[0].attention
+    parts = attention.key, attention.query
+    return eqx.tree_at(lambda n: (n.blocks[0].attention.query, n.blocks[0].attention.key), network, parts)
 
 
 def classifiers_of(network, inputs, labels, count):
@@ -127,7 +130,8 @@ def classifiers_of(network, inputs, labels, count):
     queries = np.broadcast_to(np.eye(dim)[:, None], (prompts, dim, 1, dim))
     x = np.concatenate([np.broadcast_to(inputs[:, None], (prompts, dim, *inputs.shape[1:])), queries], axis=2)
     y = np.pad(np.broadcast_to(labels[:, None], (prompts, dim, labels.shape[1])), ((0, 0), (0, 0), (0, 1)))
-    stacked = RegressionPrompt(*(jnp.asarray(part.reshape(prompts * dim, *part.shape[2:])) for part in (x, y)))
+    parts = (jnp.asarray(part.reshape(prompts * dim, *part.shape[2:])) for part in (x, y))
+    stacked = jax.vmap(RegressionPrompt)(*parts)
     return np.asarray(looped(network, stacked, count)).reshape(count, prompts, dim)
 
 
@@ -155,7 +159,7 @@ def member(networks, index):
 def train(point, key, learn):
     """Train one block for each seed to imitate a step from random classifiers; a stack of networks."""
     readout = constructions.gradient_descent(NormalisedDescent(point.rate, layers=1, dim=point.dim)).readout
-    options = BlockOptions(heads=1, mlp=None, norm="none", head_dim=point.dim, scale=1.0)
+    options = BlockOptions(**ATTENTION, head_dim=point.dim)
     arrangement = SignedExamples(answers="last", causal=False, query_is_key=False, dim=point.dim)
     schedule = optax.cosine_decay_schedule(point.learning_rate, point.updates)
     optimizer, middle = optax.adam(schedule), slice(point.dim, 2 * point.dim)
