@@ -57,7 +57,7 @@ def test_it_holds_on_errors_with_the_stated_powers():
     [
         ({"depth": -0.5}, "depth"),
         ({"width": -1.0}, "width"),
-        ({"growth": 2.0}, "examples[ridge=1]"),
+        ({"growth": 2.0}, "examples"),
         ({"rate": 0.5}, "rate[ridge=1,length=8,pieces=256]"),
         ({"trained": 0.1}, "imitated[layers=4096]"),
         ({"step": 1e-3}, "steps"),
