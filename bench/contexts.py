@@ -47,7 +47,8 @@ CHAINS = MarkovPool(vocabulary=6, tokens=26)
 CONTEXTS, LENGTHS = 4, (2, 4, 8, 16, 22)  # a query of two tokens follows a context
 NBETA, LOCALIZATION = 1000.0, 1.0
 ANSWERS = 16  # tokens of a language model whose logits are answers of a rank
-LANGUAGE = {"glassllm": ("glassllm-en", 6), "smollm": ("smollm2-135m", 3)}  # folder, and number of contexts
+# Folder, number of contexts, and number of queries of a rank, half of which are for the fit.
+LANGUAGE = {"glassllm": ("glassllm-en", 6, 32), "smollm": ("smollm2-135m", 3, 16)}
 DEEP = 8  # blocks from which a language model is replaced by its tail
 
 
@@ -246,7 +247,7 @@ def print_ranks(title, rows, seeds):
         print(f"  rank correlation of gap and {name}: {_mean(found)}; of a permutation 0 ± {(size - 1) ** -0.5:.2f}")
 
 
-def of_language_model(path, count):
+def of_language_model(path, count, rank_queries):
     """Steps and ranks in a language model, on texts that it generates; a large one is replaced by its tail."""
     lm, title = pretrained.open(path), path.name
     starts = ["Alice ", "The Queen ", "They ", "What ", "The Hatter ", "She ", "One ", "But "]
@@ -269,7 +270,7 @@ def of_language_model(path, count):
     network = tail(lm.model)
     found = steps(network, task, contexts, queries, where=last, key=jax.random.key(1), solver=SHORT_SOLVER)
     print_steps(f"{title}, {len(found)} converged fits", found, len(contexts.tokens))
-    few = QuerySource(jax.tree.map(lambda leaf: leaf[:32], queries.prompts), 3)
+    few = QuerySource(jax.tree.map(lambda leaf: leaf[:rank_queries], queries.prompts), 3)
     common = jnp.asarray(np.argsort(-np.bincount(ids.ravel(), minlength=task.vocabulary))[:ANSWERS])
     found = []
     for name, model in (("trained", network), ("permuted", tail(permuted(lm.model, jax.random.key(2))))):
@@ -366,9 +367,9 @@ def main():
         of_chains(options.seeds)
     if options.only in (None, "codes"):
         of_codes(options.seeds)
-    for name, (folder, contexts) in LANGUAGE.items():
+    for name, (folder, *counts) in LANGUAGE.items():
         if options.only in (None, name):
-            of_language_model(options.models / folder, contexts)
+            of_language_model(options.models / folder, *counts)
 
 
 if __name__ == "__main__":
