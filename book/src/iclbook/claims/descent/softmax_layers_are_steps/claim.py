@@ -141,7 +141,7 @@ claim = Claim(
         "exchanged": Control(
             "keys and queries are exchanged",
             measure={"exchanged": True, "learn": False},
-            axes=FEW | {"layers": DEPTHS[:5], "length": (8,), "pieces": (16, 64)},
+            axes=FEW | {"length": (8,), "pieces": (16, 64)},
         ),
         "narrow": Control("ReLU layers keep the least width", measure={"narrow": True, "learn": False}, axes=FEW),
         "grows": Control(
