@@ -69,7 +69,7 @@ format: $(VENV)/.dev ## put the code into its format
 docs: $(VENV)/.dev ## the documentation, with its examples run; docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-statements: $(VENV)/.dev ## every statement of the sources: claims judged again, tests run; up to an hour
+statements: $(VENV)/.dev ## every statement of the sources: claims judged again, tests run; some minutes
 	$(BIN)/python docs/make_statements.py --run
 
 package: $(VENV)/.dev ## wheels and source archives into ./dist; tried in an empty environment, first without the book

@@ -7,14 +7,15 @@ permuted. *Gaps*: the coefficient without context minus that with it, of quadrat
 degeneracy and the context's effect. *Directions*: overlap of the weights' directions of two codes of
 ``routing/codes``.
 
-Networks: two layers of width 32 trained on fresh Markov chains; glassllm on texts that it generates; two layers
-trained on codes. The dense layers move, of glassllm those of the last block.
+Networks: two layers of width 32 trained on fresh Markov chains; glassllm and SmolLM2-135M on texts that they generate;
+two layers trained on codes. The dense layers move, of language models those of the last block.
 
-Usage: python bench/contexts.py [--only chains|codes|glassllm] [--seeds 3] [--glassllm models/glassllm-en]
+Usage: python bench/contexts.py [--only chains|codes|glassllm|smollm] [--seeds 3] [--models models]
 """
 
 import argparse
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,7 +46,10 @@ SHORT_SOLVER = MapSolver(method="gauss_newton", steps=15, products=30, tolerance
 CHAINS = MarkovPool(vocabulary=6, tokens=26)
 CONTEXTS, LENGTHS = 4, (2, 4, 8, 16, 22)  # a query of two tokens follows a context
 NBETA, LOCALIZATION = 1000.0, 1.0
-ANSWERS = 16  # tokens of glassllm whose logits are answers of a rank
+ANSWERS = 16  # tokens of a language model whose logits are answers of a rank
+# Folder, number of contexts, and number of queries of a rank, half of which are for the fit.
+LANGUAGE = {"glassllm": ("glassllm-en", 6, 32), "smollm": ("smollm2-135m", 3, 16)}
+DEEP = 8  # blocks from which a language model is replaced by its tail
 
 
 class Among(AbstractPredictor):
@@ -57,6 +61,44 @@ class Among(AbstractPredictor):
     def __call__(self, prompt):
         """Logits [position, token]."""
         return self.network(prompt)[:, self.tokens]
+
+
+class Tail(AbstractPredictor):
+    """The last block and the readout, on streams of known sequences of tokens; NaN after others."""
+
+    network: Transformer
+    tokens: Any
+    streams: Any
+
+    @property
+    def positions(self):
+        """Which positions it answers."""
+        return "last"
+
+    @classmethod
+    def of(cls, network, rows):
+        """Compute the streams [row, token, width] of rows of tokens, which are padded with 0."""
+        size = max(map(len, rows))
+        rows = jnp.asarray(np.unique([[*row, *[0] * (size - len(row))] for row in rows], axis=0))
+        name = f"block{len(network.blocks) - 2}"
+        last = eqx.tree_at(lambda network: network.blocks, network, network.blocks[-1:])
+        return cls(last, rows, _streams(network, rows, name))
+
+    def __call__(self, prompt):
+        """Logits [1, token] of the last position."""
+        ids = prompt.tokens[:-1]
+        same = (self.tokens[:, : len(ids)] == ids).all(axis=1)
+        stream = jnp.where(same.any(), self.streams[jnp.argmax(same), : len(ids)], jnp.nan)
+        trace = self.network.trace(prompt, lambda name, value: stream if name == "embedding" else value)
+        return self.network.answers(trace.activations["readout"][-1:])
+
+
+@eqx.filter_jit
+def _streams(network, rows, name):
+    def stream(row):
+        return network.trace(TokenPrompt(jnp.append(row, 0))).activations[name]
+
+    return jax.lax.map(stream, rows, batch_size=8)
 
 
 class WithSlots(AbstractPredictor):
@@ -84,7 +126,9 @@ def chain_network(seed):
 
 def dense(model):
     """The dense layers of a transformer, or of the one within."""
-    return [block.mlp for block in getattr(model, "network", model).blocks]
+    while hasattr(model, "network"):
+        model = model.network
+    return [block.mlp for block in model.blocks]
 
 
 def permuted(model, key):
@@ -203,14 +247,14 @@ def print_ranks(title, rows, seeds):
         print(f"  rank correlation of gap and {name}: {_mean(found)}; of a permutation 0 ± {(size - 1) ** -0.5:.2f}")
 
 
-def of_glassllm(path):
-    """Steps and ranks in a language model, on texts that it generates."""
-    lm = pretrained.open(path)
+def of_language_model(path, count, rank_queries):
+    """Steps and ranks in a language model, on texts that it generates; a large one is replaced by its tail."""
+    lm, title = pretrained.open(path), path.name
     starts = ["Alice ", "The Queen ", "They ", "What ", "The Hatter ", "She ", "One ", "But "]
     texts = lm.generate(starts * 5, tokens=40, temperature=1.0, key=jax.random.key(0))
     ids = [lm.tokens(start + text) for start, text in zip(starts * 5, texts, strict=True)]
     ids = np.array([row[:28] for row in ids if len(row) >= 28], np.int32)
-    contexts, rest = jax.vmap(TokenPrompt)(jnp.asarray(ids[:6, :26])), ids[6:]
+    contexts, rest = jax.vmap(TokenPrompt)(jnp.asarray(ids[:count, :26])), ids[6:]
     task = RepeatedTokens(vocabulary=lm.model.embedding.arrangement.vocabulary, period=13)
     prompts = jnp.asarray(np.concatenate([rest[:, k : k + 4] for k in (2, 14)]))
     queries = QuerySource(jax.vmap(TokenPrompt)(prompts), 3)
@@ -218,19 +262,36 @@ def of_glassllm(path):
     def last(model):
         return dense(model)[-1]
 
-    rows = steps(lm.model, task, contexts, queries, where=last, key=jax.random.key(1), solver=SHORT_SOLVER)
-    print_steps(f"glassllm, {len(rows)} converged fits", rows, len(contexts.tokens))
-    few = QuerySource(jax.tree.map(lambda leaf: leaf[:32], queries.prompts), 3)
+    rows = list(sequences(contexts.tokens, prompts))
+
+    def tail(model):
+        return Tail.of(model, rows) if len(model.blocks) > DEEP else model
+
+    network = tail(lm.model)
+    found = steps(network, task, contexts, queries, where=last, key=jax.random.key(1), solver=SHORT_SOLVER)
+    print_steps(f"{title}, {len(found)} converged fits", found, len(contexts.tokens))
+    few = QuerySource(jax.tree.map(lambda leaf: leaf[:rank_queries], queries.prompts), 3)
     common = jnp.asarray(np.argsort(-np.bincount(ids.ravel(), minlength=task.vocabulary))[:ANSWERS])
     found = []
-    for name, model in (("trained", lm.model), ("permuted", permuted(lm.model, jax.random.key(2)))):
-        for i, length in itertools.product(range(CONTEXTS), (4, 24)):
+    for name, model in (("trained", network), ("permuted", tail(permuted(lm.model, jax.random.key(2))))):
+        for i, length in itertools.product(range(min(count, CONTEXTS)), (4, 24)):
             context = TokenPrompt(contexts.tokens[i, : length + 2])
             row = ranks(
                 Among(model, common), task, context, few, where=lambda m: last(m).layers[-1], key=jax.random.key(3)
             )
             found.append(row | {"network": name, "seed": 0, "length": length})
-    print_ranks("glassllm, last weights of the last block", found, 1)
+    print_ranks(f"{title}, last weights of the last block", found, 1)
+
+
+def sequences(contexts, queries):
+    """Yield all rows of tokens that :func:`steps` and :func:`ranks` show a network."""
+    rng = np.random.default_rng(0)
+    for context in np.asarray(contexts):
+        yield from (context, rng.permutation(context))
+        yield from ([token] for token in context)
+        for query in np.asarray(queries)[:, :3]:
+            yield query
+            yield from ([*context[:length], *query] for length in (4, 24))
 
 
 CODES = (
@@ -297,17 +358,18 @@ def _mean(values):
 def main():
     """Print the tables."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--only", choices=("chains", "codes", "glassllm"))
+    options.add_argument("--only", choices=("chains", "codes", *LANGUAGE))
     options.add_argument("--seeds", type=int, default=3)
-    options.add_argument("--glassllm", default="models/glassllm-en")
+    options.add_argument("--models", type=Path, default="models")
     options = options.parse_args()
     print(machine.described("jax", "numpy"))
     if options.only in (None, "chains"):
         of_chains(options.seeds)
     if options.only in (None, "codes"):
         of_codes(options.seeds)
-    if options.only in (None, "glassllm"):
-        of_glassllm(options.glassllm)
+    for name, (folder, *counts) in LANGUAGE.items():
+        if options.only in (None, name):
+            of_language_model(options.models / folder, *counts)
 
 
 if __name__ == "__main__":

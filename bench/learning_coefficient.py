@@ -1,6 +1,6 @@
 """What an estimate of a learning coefficient costs: ``icllab.diagnostics`` against devinterp 2.0.1, same process.
 
-    .venv/bin/python bench/learning_coefficient.py [--threads 1,2] [--parts toys,transformer]
+    .venv/bin/python bench/learning_coefficient.py [--threads 1,2] [--parts toys,transformer,language]
 
 Toys: losses whose coefficient is known, n = 1e6, nbeta = n / log n, localization 1, eight chains of 2000 + 2000 steps
 of Langevin dynamics at 0.1 / nbeta in both, Hamiltonian Monte Carlo of ours, and the whole function, which also
@@ -14,7 +14,10 @@ these. Its means count the burn-in; here it is cut.
 Transformer: 51 thousand parameters on in-context regression, trained by ``icl.fit``, batches of 256 of 4096 prompts:
 the cost of a step of one chain, of four of ours and of one of devinterp's, which runs them in turn. Losses and
 gradients of the two networks are compared at equal weights first. Rows run in turn, five rounds; the table has medians.
-On one thread ratios are of CPU seconds, on several of wall seconds.
+On one thread ratios are of CPU seconds, on several of wall seconds; toys run on one.
+
+Language: SmolLM2-135M (``make models``), by transformers in devinterp. One chain of 20 draws on batches of two rows of
+128 random tokens, one thread. Losses at the point are compared first; there is no target.
 
 devinterp and PyTorch are no dependencies: .venv/bin/python -m pip install devinterp==2.0.1 torch==2.13.0
 Exit status 1 if a target is missed.
@@ -46,6 +49,7 @@ EACH = 4  # chains of the transformer
 SAMPLED = 320  # steps of a chain whose estimates are compared: ten passes are left out, and ten count
 PARITY, ERRORS = 1.0, 3.0
 ROUNDS, SECONDS = 5, 4.0
+TOKENS, TEXTS, READ, OF_LANGUAGE = 128, 8, 2, 20  # of a row; rows, rows of a batch, draws
 
 
 SHAPES = {"reduced rank": ((2, 3), (3, 2)), "deep linear": ((2, 3), (2, 2), (3, 2))}  # of rank 1 at the point
@@ -89,10 +93,10 @@ def their_chains(model, rows, loss, *, nbeta, localization, step, draws, chains,
 
 
 def timed(function, *arguments):
-    """Wall seconds of a call, and its result."""
-    clock = time.perf_counter()
+    """CPU seconds of a call on one thread, and its result."""
+    clock = time.process_time()
     result = function(*arguments)
-    return time.perf_counter() - clock, result
+    return time.process_time() - clock, result
 
 
 def toy(name):
@@ -310,6 +314,56 @@ def transformer(threads):
     return {"rows": times, "mode": mode, "why": why, "estimates": estimates, "parameters": count, "loss": float(value)}
 
 
+def language():
+    """Seconds of a chain on a language model, ours and devinterp's, and means of the draws."""
+    import jax
+    import jax.numpy as jnp
+    import language_models
+    import numpy as np
+    import torch
+
+    from icllab.core.prompt import TokenPrompt
+    from icllab.diagnostics import SGLD
+    from icllab.diagnostics.sampling.local_loss import LocalLoss
+
+    torch.set_num_threads(1)
+    model = language_models.opened()
+    texts = np.random.default_rng(0).integers(4, model.embedding.arrangement.vocabulary, (TEXTS, TOKENS))
+    setting = {"nbeta": 30.0, "localization": 100.0, "step": 1e-6}
+
+    def our_loss(model, ids):
+        logits = jax.vmap(lambda row: model(TokenPrompt(jnp.append(row, 0))))(ids)
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits[:, :-1]), ids[:, 1:, None], 2).mean()
+
+    sampler = SGLD(chains=1, batch=READ)
+    local = LocalLoss.from_loss(our_loss, model, jnp.asarray(texts), block=READ, pull=setting["localization"])
+    target = sampler.target(local.posterior(setting["nbeta"], setting["localization"]), local.known)
+    options = {"step_size": setting["step"], "warm_up": 0, "draws": OF_LANGUAGE, "mode": "map"}
+
+    def ours(seed):
+        run = sampler.draw(target, local.centre[None], key=jax.random.key(seed), **options)
+        return setting["nbeta"] * float(np.asarray(run.terms, np.float64).mean())
+
+    module, tokens = language_models.llama(model), torch.tensor(texts)
+
+    def their_loss(module, numbers):
+        ids = tokens[numbers]
+        logits = module(ids, use_cache=False).logits[:, :-1]
+        return torch.nn.functional.cross_entropy(logits.mT, ids[:, 1:], reduction="none").mean(1)
+
+    level = float(local.known.baseline.sum())
+    with torch.inference_mode():
+        theirs = statistics.mean(float(their_loss(module, torch.tensor([row]))) for row in range(TEXTS))
+    assert abs(theirs - level) < 1e-4 * level, (theirs, level)
+    first, _ = timed(ours, 1)
+    seconds, estimate = timed(ours, 2)
+    options = setting | {"draws": OF_LANGUAGE, "chains": 1, "burn_in": 0, "batch": READ}
+    their_seconds, losses = timed(lambda: their_chains(module, TEXTS, their_loss, **options))
+    above = setting["nbeta"] * float(losses.astype(np.float64).mean() - level)
+    rows = {"icllab sgld": (estimate, seconds, first), "devinterp sgld": (above, their_seconds, their_seconds)}
+    return {"rows": rows, "parameters": local.centre.size, "loss": level}
+
+
 def toys():
     """Print the rows of the toys; return the targets that were missed."""
     import numpy as np
@@ -374,7 +428,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.child:
         return machine.answer(
-            arguments.child, lambda part, *rest: {"toy": toy, "transformer": transformer}[part](*rest)
+            arguments.child,
+            lambda part, *rest: {"toy": toy, "transformer": transformer, "language": language}[part](*rest),
         )
     if find_spec("torch") is None or find_spec("devinterp") is None:
         print("missing: .venv/bin/python -m pip install devinterp==2.0.1 torch==2.13.0", file=sys.stderr)
@@ -385,6 +440,11 @@ def main():
         missed += toys()
     if "transformer" in parts:
         missed += compared([int(count) for count in arguments.threads.split(",")])
+    if "language" in parts:
+        result = machine.child(__file__, 1, "language")
+        print(f"\n{result['parameters']} parameters, loss {result['loss']:.3f}, {OF_LANGUAGE} draws of one chain")
+        rows = [(row, *numbers) for row, numbers in result["rows"].items()]
+        machine.table(rows, ("row", "nbeta (mean loss - loss)", "CPU s", "first call s"))
     return machine.report(missed)
 
 

@@ -350,8 +350,12 @@ def best_of_settings(found, name):
     return best
 
 
+HEADERS = ("estimator", "quantity", "difficulty", "runs", "none", "in 50 %", "in 90 %", "off by", "wrong, warned")
+HEADERS += ("silent", "CPU s")
+
+
 def table(found):
-    """Print a line for each estimator, quantity and difficulty, and two for those with settings on the twelve."""
+    """A line for each estimator, quantity and difficulty, and two for those with settings on the twelve."""
     lines = []
     for name in ESTIMATORS:
         fixed = [row for run, rows in found.items() if run[0] == name and run[2] is None for row in rows]
@@ -363,8 +367,7 @@ def table(found):
         lines += _lines(f"{name}, drawn", drawn)
         lines += _lines(f"{name}, twelve", twelve, pooled=True)
         lines += _lines(f"{name}, best of ten", best_of_settings(found, name), pooled=True)
-    headers = ("estimator", "quantity", "difficulty", "runs", "none", "in 50 %", "in 90 %", "off by", "wrong, warned")
-    machine.table(lines, (*headers, "silent", "CPU s"))
+    return lines
 
 
 def _lines(name, rows, pooled=False):
@@ -418,7 +421,7 @@ def main():
                 for run in range(arguments.runs):
                     for setting in settings:
                         _run(found, arguments.rows, name, problem, key, run, setting)
-    table(found)
+    machine.table(table(found), HEADERS)
     return None
 
 

@@ -11,27 +11,29 @@ Each build of the documentation writes the page, and runs nothing; ``make statem
 does.
 """
 
-import functools
 import importlib
+import re
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from make_gallery import badge, escaped, link, slug
 
-from icllab.core.errors import InputError, unknown
+from icllab.core.errors import InputError, ResultWarning, unknown
 from icllab.lab import records, registry
 from icllab.lab.records import Card
 
 HERE = Path(__file__).parent
 GENERATED = {"gallery", "papers", "power", "coming-from"}
 FIELDS = {"says", "claims", "tests", "names", "pages", "open", "state"}
-SECONDS = 600  # until a test counts as failed; quiet machines need a minute for a row
+# A test that hangs ends the process, and tests after it did not run.
+LIMIT = ("-o", "faulthandler_timeout=600", "-o", "faulthandler_exit_on_timeout=true")
 _HEAD = ":header-rows: 1\n:widths: 8 46 46\n:class: papers\n\n* -\n  - Statement\n  - Shown by"
 
 
@@ -89,26 +91,42 @@ def _has_name(_: Path, name: str) -> bool:
         return False
 
 
-@functools.cache
-def failure(call: str) -> str:
-    """Make a call, and return the reason why it failed; empty if it did not."""
-    if ".py" not in call:
-        try:
-            size, verdict = records.judged(call)
-            stated = records.read(call)[size]["verdict"]
-        except (InputError, KeyError) as error:
-            return str(error)
-        return (
-            ""
-            if verdict.outcome.value == stated
-            else f"{call}: the record says {stated}, its data {verdict.outcome.value}"
-        )
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not gpu", str(HERE.parent / call)]
+def failures(calls: Iterable[str]) -> dict[str, str]:
+    """Make calls, and return the reasons of those that failed; the tests of a distribution run in one process."""
+    tests = [call for call in calls if ".py" in call]
+    reasons = {call: _failed_claim(call) for call in calls if call not in tests}
+    for of_book in (False, True):
+        reasons |= _failed_tests([test for test in tests if test.startswith("book/") == of_book])
+    return {call: reason for call, reason in reasons.items() if reason}
+
+
+def _failed_claim(claim: str) -> str:
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=HERE.parent)
-    except subprocess.TimeoutExpired:
-        return f"{call}: stopped after {SECONDS} s"
-    return "" if ended.returncode == 0 else f"{call}: {(ended.stdout.strip().splitlines() or ['no output'])[-1]}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResultWarning)  # `icl check` shows them; here they would hide the rows
+            size, verdict = records.judged(claim)
+        stated = records.read(claim)[size]["verdict"]
+    except (InputError, KeyError) as error:
+        return str(error)
+    outcome = verdict.outcome.value
+    return "" if outcome == stated else f"{claim}: the record says {stated}, its data {outcome}"
+
+
+def _failed_tests(tests: list[str]) -> dict[str, str]:
+    """Test -> why it does not show its statement: it failed, was skipped or did not run; empty if it passed."""
+    if not tests:
+        return {}
+    command = [sys.executable, "-m", "pytest", "-vv", "-m", "not gpu", *LIMIT, *tests]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent).stdout
+    lines = re.findall(r"^(.+?) (PASSED|SKIPPED|FAILED|ERROR)(?: |$)", said, re.MULTILINE)
+    reasons = {}
+    for test in tests:
+        outcomes = {outcome for name, outcome in lines if name == test or name.startswith((f"{test}::", f"{test}["))}
+        passed = "PASSED" in outcomes and not outcomes & {"FAILED", "ERROR"}
+        reasons[test] = "" if passed else f"{test}: {' and '.join(sorted(outcomes)).lower() or 'did not run'}"
+    if any(reasons.values()):
+        print(said, file=sys.stderr)
+    return reasons
 
 
 def page(sources: Mapping[str, str], rows: Mapping[str, Mapping[str, Any]], known: Mapping[str, Card]) -> str:
@@ -131,9 +149,9 @@ def _row(label: str, row: Mapping[str, Any], known: Mapping[str, Card]) -> str:
     by = [f"{link(known[claim])} {badge(known[claim])}" for claim in row.get("claims", ())]
     by += [f"`{name.replace(':', '.')}`" for name in row.get("names", ())]
     by += [f"`pytest {test.partition('::')[0]}`" for test in row.get("tests", ())]
-    by += [
-        f"[{page}]({page}.md{mark}{anchor})" for page, mark, anchor in (n.partition("#") for n in row.get("pages", ()))
-    ]
+    for name in row.get("pages", ()):
+        page, mark, anchor = name.partition("#")
+        by.append(f"[{page}{mark and ': '}{anchor.replace('-', ' ')}]({page}.md{mark}{anchor})")
     cells = [label, says, "\n\n".join([row["state"], *by] if "state" in row else by)]
     return "\n".join(("* - " if i == 0 else "  - ") + cell.replace("\n", "\n    ") for i, cell in enumerate(cells))
 
@@ -151,15 +169,13 @@ def write(docs: Path) -> None:
 
 def run(rows: Mapping[str, Mapping[str, Any]]) -> int:
     """Make the calls of all rows and print a line for each; return the number of rows that failed."""
-    failed = 0
+    begin, failed = time.monotonic(), 0
+    reasons = failures(dict.fromkeys(call for row in rows.values() for call in calls(row)))
     for label, row in rows.items():
-        begin, reasons = time.monotonic(), [reason for call in calls(row) if (reason := failure(call))]
-        failed += bool(reasons)
-        outcome = "FAILED" if reasons else row.get("state", "shown")
-        print(
-            f"{label:4} {outcome:8} {time.monotonic() - begin:5.0f} s  {'; '.join(reasons) or row['says']}", flush=True
-        )
-    print(f"{len(rows)} rows, {failed} failed")
+        why = "; ".join(reasons[call] for call in calls(row) if call in reasons)
+        failed += bool(why)
+        print(f"{label:4} {'FAILED' if why else row.get('state', 'shown'):8} {why or row['says']}", flush=True)
+    print(f"{len(rows)} rows, {failed} failed; {time.monotonic() - begin:.0f} s")
     return failed
 
 

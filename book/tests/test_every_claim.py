@@ -101,6 +101,7 @@ MEASURED_ANEW = {
     "descent/components_one_by_one",
     "descent/depth_needs_rotation",
     "descent/merged_heads_drop_once",
+    "descent/softmax_layers_are_steps",
     "induction/bimodal_at_the_threshold",
     "induction/exponentials_or_products",
     "induction/race_of_memorising",

@@ -61,6 +61,11 @@ def test_an_exported_folder_needs_pytorch_alone(icl, tmp_path):
     stated = json.loads((folder / "answers.json").read_text())
     assert stated["nbeta"] == drawn.nbeta
     np.testing.assert_allclose(stated["answers"]["influence"]["value"], drawn.answers["influence"].value)
+    assert "\nPRIOR = None " in (folder / "problem.py").read_text()
+    elsewhere = tmp_path / "elsewhere"
+    assert icl("posteriors", "export", "prior_elsewhere", "--folder", elsewhere)[0] == 0
+    prior = posteriors.problem("prior_elsewhere").prior
+    assert f"\nPRIOR = ({prior.centre.tolist()}, 0.05)" in (elsewhere / "problem.py").read_text()
     status, _, err = icl("posteriors", "export", "regression", "--folder", folder)
     assert status == 2
     assert "expected a new or empty one" in err

@@ -238,6 +238,13 @@ def test_steps_of_softmax_attention_are_candidates_for_their_tasks_alone(network
     assert not [name for name in names if others in name]
 
 
+@pytest.mark.parametrize(("task", "unit"), [(SIGNS, "nats"), (TASK, "squared error")])
+def test_the_unit_of_a_loss_is_the_loss_of_the_task(task, unit):
+    found = finding("in_context", Zero(), task)
+    assert f"({unit})" in found.sentence
+    assert found.what.endswith(unit)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "task", "verdict"),

@@ -1,8 +1,10 @@
 """Every stored number is computed again by a route that shares no code with the one that it is from."""
 
 import functools
+import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from posteriors import second_routes as routes
@@ -103,6 +105,51 @@ def test_every_moment_of_a_drawn_member_is_found_by_a_second_route(name):
         moments, _ = second(problem, name)
         stated = np.array([problem.answers[key].value for key in MOMENTS])
         np.testing.assert_allclose(moments, stated, rtol=1e-5)
+
+
+def singular_levels(problem, name, t):
+    """The level at another temperature, by the second route."""
+    arrays, gamma = problem.draft.arrays, problem.localization
+    if name in CROSSINGS:
+        terms = zip(arrays["scales"], CROSSINGS[name], strict=True)
+        return sum(routes.by_convolution(c, [(1, power) for power in term], t, gamma)[0] for c, term in terms)
+    if name == "power_of_norm":
+        return routes.by_convolution(arrays["scale"][0], [(4, 2)], t, gamma)[0]
+    return routes.by_convolution(arrays["scale"][0] / 2, NORMS[name], t, gamma)[0]
+
+
+@pytest.mark.parametrize("name", sorted([*CROSSINGS, *NORMS, "power_of_norm"]))
+def test_a_level_tends_to_the_coefficient_as_the_multiplicity_says(name):
+    r"""At :math:`t\to\infty` it is :math:`\lambda - (m-1)/(\log t + c)`: the two numbers by no formula of theirs."""
+    problem = posteriors.problem(name)
+    coefficient, multiplicity = (problem.answers[key].value for key in ("coefficient", "multiplicity"))
+    # The mass near the point, t to the power of minus lambda, is to stay above the rounding of a convolution.
+    ends = (21.0, 29.0) if name in CROSSINGS else (18 / max(1.0, coefficient), 24 / max(1.0, coefficient))
+    one, other = (coefficient - singular_levels(problem, name, math.exp(end)) for end in ends)
+    if multiplicity == 1:
+        assert abs(other) < 0.05 * coefficient
+        assert abs(other) < 0.6 * abs(one) + 1e-4
+    else:
+        found = (ends[1] - ends[0]) / (1 / other - 1 / one)
+        assert abs(found - (multiplicity - 1)) < 0.1
+
+
+WITHOUT_LIMIT = {"beside_the_minimum", "at_the_truth"}
+REGULAR = [name for name in posteriors.names() if families()[name].difficulty in ("regular", "data", "baseline")]
+REGULAR = [name for name in REGULAR if name not in WITHOUT_LIMIT] + [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("superposition_5", "superposition_6", "transformer_small", "transformer_wide")
+]
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_a_coefficient_of_a_regular_point_is_half_the_rank_of_its_hessian(name):
+    problem = posteriors.problem(name)
+    with jax.enable_x64(True):
+        loss = problem.loss if problem.data is None else lambda w: problem.loss(w, problem.data)
+        h = np.linalg.eigvalsh(jax.hessian(loss)(jnp.asarray(problem.at)))
+    assert problem.answers["coefficient"].value == (h > 1e-9 * h.max()).sum() / 2
+    assert problem.answers["multiplicity"].value == 1
 
 
 @pytest.mark.parametrize("name", sorted(TABLED))

@@ -70,3 +70,13 @@ def test_a_spectrum_that_no_problem_has_is_said_to_be_extrapolated():
     found = posteriors.calibrate_sampler(bowl(np.full(3000, 1e-6), nbeta=1e9), key=jax.random.key(0), seconds=1e-9)
     assert any("extrapolated" in text for text in found.warnings)
     assert found.sampler.warm_up == 12
+
+
+@pytest.mark.slow
+def test_a_hessian_of_zero_leaves_the_nearest_problems():
+    """Its quadratic loss has the level 0, from which no relative distance is measured."""
+    known = posteriors.problem("crossing_1_2")
+    found = posteriors.calibrate_sampler(known, key=jax.random.key(0), seconds=1e-9, without=("crossing_1_2",))
+    assert len(found.problems) == 2
+    assert SPECTRUM not in found.problems
+    assert np.isfinite(found.sampler.step_size)

@@ -43,6 +43,19 @@ def test_intervals_of_a_right_estimator_hold_the_answer_as_often_as_they_say():
         assert 0.02 < error < 0.06
 
 
+def test_no_two_runs_share_random_numbers():
+    """Otherwise errors are the same on all problems, and a share of intervals has a larger error than it says."""
+    seen = []
+
+    def estimate(posterior, *, key):
+        seen.append(tuple(np.asarray(jax.random.key_data(key)).tolist()))
+        return {"level": (1.0, 1.0)}
+
+    list(score(estimate, problems=NAMES, keys=[None, 7, 8]))
+    list(score(estimate, problems=NAMES, keys=[None, 7, 8], seed=1))
+    assert len(set(seen)) == 18
+
+
 def test_wrong_is_more_than_three_errors_and_more_than_a_tenth_off():
     assert not row(value=1.09, error=0.01).wrong  # nine errors, and less than a tenth
     assert not row(value=1.29, error=0.1).wrong  # three tenths, and less than three errors

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from icllab import tasks
 from icllab.core.errors import InputError
+from icllab.core.kernels import gaussian
 from icllab.core.prompt import TokenPrompt
 
 
@@ -78,6 +79,9 @@ PAIRS = {
         tasks.FunctionRegression(
             2, 4, tasks.GaussianInputs(1.0), kernel="exponential", temperature=2.0, noise_variance=0.0
         )
+    ),
+    "function_regression dim=2 length=4 kernel=gaussian temperature=2 noise_variance=0.5": lambda: (
+        tasks.FunctionRegression(2, 4, tasks.GaussianInputs(1.0), kernel=gaussian, temperature=2.0, noise_variance=0.5)
     ),
 }
 

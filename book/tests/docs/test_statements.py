@@ -84,27 +84,41 @@ def test_a_call_fails_if_a_verdict_is_not_the_recorded_one(make, monkeypatch, ca
     row = {"says": "It peaks.", "claims": [claim]}
     assert make.run({"L9": row}) == 0
     monkeypatch.setattr(records, "judged", lambda name: ("small", Verdict(name, ())))
-    make.failure.cache_clear()
     assert make.run({"L9": row, "T2": {"says": "Long.", "state": "missing"}}) == 1
-    make.failure.cache_clear()
     said = capsys.readouterr().out
     assert "FAILED" in said
     assert "the record says holds, its data undecided" in said
     assert "2 rows, 1 failed" in said
 
 
-def test_a_call_fails_if_a_test_does(make, tmp_path):
-    (tmp_path / "test_one.py").write_text("def test_it():\n    assert False\n")
-    assert "1 failed" in make.failure(str(tmp_path / "test_one.py"))
+def test_a_call_fails_if_a_test_does_or_does_not_run(make, tmp_path, monkeypatch):
+    """Tests run in one process: the failure of one is not that of another, nor of one whose name begins as its own."""
+    monkeypatch.setattr(make, "HERE", tmp_path / "docs")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    lines = ["import pytest", "def test_it_fails(): assert False", "def test_it(): pass"]
+    lines += ["@pytest.mark.parametrize('x', ['a b', 1])", "def test_both(x): assert x != 1"]
+    lines += ["@pytest.mark.skip", "def test_later(): pass"]
+    (tmp_path / "test_one.py").write_text("\n".join(lines))
+    names = ("", "::test_it_fails", "::test_it", "::test_both", "::test_later")
+    found = make.failures([f"test_one.py{name}" for name in names])
+    assert found == {
+        "test_one.py": "test_one.py: failed and passed and skipped",
+        "test_one.py::test_it_fails": "test_one.py::test_it_fails: failed",
+        "test_one.py::test_both": "test_one.py::test_both: failed and passed",
+        "test_one.py::test_later": "test_one.py::test_later: skipped",
+    }
+    (tmp_path / "test_two.py").write_text("import none")
+    assert make.failures(["test_two.py::test_it"]) == {"test_two.py::test_it": "test_two.py::test_it: did not run"}
 
 
 def test_the_page_shows_each_row_with_its_verdict(make, table):
     known = {claim: records.card(claim) for claim in ("induction/cliff",)}
-    row = {"says": "A cliff_", "claims": ["induction/cliff"], "pages": ["routing#x"], "open": "All"}
+    row = {"says": "A cliff_", "claims": ["induction/cliff"], "pages": ["routing#x-y", "page"], "open": "All"}
     page = make.page({"S": "Notes"}, {"S1": row, "S2": {"says": "b", "state": "prose"}}, known)
     assert '<span class="verdict holds">' in page
     assert r"A cliff\_" in page
-    assert "[routing](routing.md#x)" in page
+    assert "[routing: x y](routing.md#x-y)\n" in page
+    assert "[page](page.md)" in page
     assert "*Open*: All" in page
     assert "2 statements of the five texts" in page
     assert "in our words: 1 have a call" in page

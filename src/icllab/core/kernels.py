@@ -59,6 +59,9 @@ def gaussian(u: Float[Array, " dim"], v: Float[Array, " dim"]) -> Float[Array, "
     return jnp.exp(-jnp.sum((u - v) ** 2) / 2)
 
 
+FUNCTIONS = {"arc_cosine": arc_cosine, "gaussian": gaussian}  # which the text of a task names
+
+
 def require_kernel(name: str, kernel: object, *, symmetric: bool = False, function: bool = True) -> None:
     """Raise unless ``kernel`` is a name (not the softmax if ``symmetric``) or, if ``function``, a function."""
     if function and callable(kernel):
@@ -131,7 +134,7 @@ def kernel_warnings(kernel: Kernel) -> tuple[str, ...]:
             "softmax is not a kernel: it is not symmetric and depends on all inputs; its limit of depth is the "
             "posterior mean of the exponential kernel only where all normalisers are equal",
         )
-    if callable(kernel) and kernel not in (arc_cosine, gaussian):
+    if callable(kernel) and kernel not in FUNCTIONS.values():
         return ("whether this function is positive semi-definite is not known here; negative_part measures it",)
     return ()
 

@@ -3,16 +3,7 @@
 import numpy as np
 
 from icllab.posteriors.data import SAMPLES, SETTINGS, linear
-from icllab.posteriors.problems import Draft, family
-
-
-def _without_limit(draft: Draft) -> Draft:
-    """A draft whose point is not the minimum, so that the limit is infinite."""
-
-    def answers():
-        return {name: answer for name, answer in draft.answers().items() if name not in ("coefficient", "multiplicity")}
-
-    return draft._replace(answers=answers)
+from icllab.posteriors.problems import family
 
 
 @family("losses_with_offsets", "baseline", *SETTINGS)
@@ -24,13 +15,13 @@ def _(rng, nbeta, gamma):
 @family("beside_the_minimum", "baseline", *SETTINGS)
 def _(rng, nbeta, gamma):
     away = rng.normal(size=4)
-    return _without_limit(linear(rng, 4, nbeta, gamma, at=lambda best, truth, x: best + 0.15 * away))
+    return linear(rng, 4, nbeta, gamma, at=lambda best, truth, x: best + 0.15 * away, limit=False)
 
 
 @family("at_the_truth", "baseline", *SETTINGS)
 def _(rng, nbeta, gamma):
     # Samples of the posterior have lower losses than the parameters that the data were drawn with.
-    return _without_limit(linear(rng, 8, nbeta, gamma, noise=1.0, at=lambda best, truth, x: truth))
+    return linear(rng, 8, nbeta, gamma, noise=1.0, at=lambda best, truth, x: truth, limit=False)
 
 
 @family("leverage", "baseline", *SETTINGS)

@@ -23,7 +23,7 @@ from icllab.posteriors.integrals import quadratic
 from icllab.posteriors.problems import difficulty, names, problem
 
 FRACTIONS = (0.02, 0.05, 0.1, 0.2, 0.4)  # of a step, times the largest curvature of the potential
-LENGTHS = 50, 2000  # of a warm-up, at least and at most
+LENGTHS = 50, 20_000  # of a warm-up, at least and at most
 SHORTER, AS_GOOD = 4, 1.1  # a length that many times shorter is taken if its error is at most so much larger
 NEAREST = 2  # problems besides the quadratic loss
 SMALL = 40  # parameters of a problem at most
@@ -95,11 +95,14 @@ def calibrate_sampler(
     share = sampler.batch / local.samples if batches else 1.0
     moves = seconds / (3 * sampler.chains * share * max(local.seconds, 1e-12))
     sampler = replace(sampler, warm_up=int(np.clip(moves, *LENGTHS)))
-    trials = [quadratic_twin(h, local.noise * sampler.batch if batches else 0.0, nbeta, gamma)]
-    trials += [(known := problem(name), float(known.answers["level"].value)) for _, name in near[:NEAREST]]
+    trials: dict[str, tuple[LocalPosterior, float]] = {}
+    if nbeta * h.max() > LIVE * gamma:  # else no direction of the Hessian counts
+        trials[SPECTRUM] = quadratic_twin(h, local.noise * sampler.batch if batches else 0.0, nbeta, gamma)
+    for _, name in near[:NEAREST]:
+        trials[name] = (known := problem(name)), float(known.answers["level"].value)
     keys = jax.random.split(of_trials, len(trials))
     with collected():
-        off = np.array([_distances(sampler, *trial, k) for trial, k in zip(trials, keys, strict=True)])
+        off = np.array([_distances(sampler, *trial, k) for trial, k in zip(trials.values(), keys, strict=True)])
     errors = np.sqrt(np.mean(off**2, axis=0))  # [length, step]
     length = int(errors[0].min() > AS_GOOD * errors[1].min())
     best = int(np.argmin(errors[length]))
@@ -113,8 +116,8 @@ def calibrate_sampler(
         f"the distance from known answers is {error:.0%}": not error < BIASED,
     }
     sentences = tuple(sentence for sentence, wrong in faults.items() if wrong)
-    used = (SPECTRUM, *(name for _, name in near[:NEAREST]))
-    return Calibration(sampler, nbeta, gamma, float(off[:, length, best].mean()), error, used, sentences)
+    bias = float(off[:, length, best].mean())
+    return Calibration(sampler, nbeta, gamma, bias, error, tuple(trials), sentences)
 
 
 def shape(h: np.ndarray, nbeta: float, gamma: float) -> np.ndarray:
@@ -195,8 +198,9 @@ def _distances(sampler: SGLD, trial: LocalPosterior, level: float, key: PRNGKeyA
 
 
 def _steepest(local: LocalLoss, nbeta: float, starts: Any, key: PRNGKeyArray) -> float:
-    """The largest curvature of the potential, at the point and where chains start."""
+    """The largest curvature of the potential where chains start, at the point or away from it."""
     smooth = local.posterior(nbeta, local.localization, curved=True)
-    first, second = jax.random.split(key)
-    steepest = (largest_curvature(smooth, place, k) for place, k in ((local.centre, first), (starts[-1], second)))
+    steepest = (
+        largest_curvature(smooth, *each) for each in zip(starts, jax.random.split(key, len(starts)), strict=True)
+    )
     return max(local.localization, *map(float, steepest))

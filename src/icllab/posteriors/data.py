@@ -68,11 +68,11 @@ def two_means(xp, w, arrays, rows, sizes):
     return (first + second - gap) / 2 - xp.log1p(xp.exp(-gap))
 
 
-def least(formula: Any, rows: Any, start: np.ndarray, sizes: tuple[int, ...] = ()) -> np.ndarray:
+def least(formula: Any, rows: Any, start: np.ndarray) -> np.ndarray:
     """The minimum of the mean loss near a start."""
     with np.errstate(over="ignore"):
-        found = minimize(lambda w: formula(np, w, {}, rows, sizes).mean(), start, method="Nelder-Mead", tol=1e-6)
-        return minimize(lambda w: formula(np, w, {}, rows, sizes).mean(), found.x, tol=1e-9).x
+        found = minimize(lambda w: formula(np, w, {}, rows, ()).mean(), start, method="Nelder-Mead", tol=1e-6)
+        return minimize(lambda w: formula(np, w, {}, rows, ()).mean(), found.x, tol=1e-9).x
 
 
 def half_tilt(count: int) -> np.ndarray:
@@ -90,7 +90,7 @@ def of_data(
     both: dict[str, np.ndarray],
     at: np.ndarray,
     of_nodes: Callable[[np.ndarray, dict[str, Any]], Conditional],
-    coefficient: exact.LearningCoefficient,
+    coefficient: exact.LearningCoefficient | None,
     *,
     nbeta: float,
     gamma: float,
@@ -103,7 +103,7 @@ def of_data(
     """A problem with data, the last row of ``both`` being the query.
 
     ``of_nodes`` takes variables on a grid around the ``centre`` and returns moments given them; ``precision`` is the
-    localization of these variables.
+    localization of these variables. Without a ``coefficient`` the limit is infinite.
     """
     rows, query = split(both)
     count = len(rows["y"])
@@ -115,13 +115,14 @@ def of_data(
         level = float(formula(np, at, {}, rows, sizes).mean())
         grid = known | {"gamma": precision or gamma, "at_point": level, "width": 0.5 * (nbeta + gamma) ** -0.5}
         moments = on_grid(lambda nodes: of_nodes(nodes, known), middle, points=points, **grid)
-        return coefficient_answers(coefficient, WATANABE) | moment_answers(moments, basis, nbeta=nbeta, tilt=tilt)
+        of_limit = {} if coefficient is None else coefficient_answers(coefficient, WATANABE)
+        return of_limit | moment_answers(moments, basis, nbeta=nbeta, tilt=tilt)
 
     return Draft(formula, {}, at, answers, sizes, rows, query, tilt)
 
 
-def linear(rng, dim, nbeta, gamma, *, count=SAMPLES, at=None, weights=None, noise=0.5, offset=None, coefficient=None):
-    """Linear regression, whose posterior is normal."""
+def linear(rng, dim, nbeta, gamma, *, count=SAMPLES, at=None, weights=None, noise=0.5, offset=None, limit=True):
+    """Linear regression, whose posterior is normal; without a ``limit`` if the point is not the minimum."""
     x = rng.normal(size=(count + 1, dim)) * (10 ** rng.uniform(-0.3, 0.3, dim))[None]
     x = x if weights is None else x * weights[:, None]
     truth = rng.normal(size=dim)
@@ -133,7 +134,7 @@ def linear(rng, dim, nbeta, gamma, *, count=SAMPLES, at=None, weights=None, nois
     def of_nodes(nodes, known):
         return residuals(x[None], y[None], centre=place, offsets=both["offset"][:-1], **known)
 
-    coefficient = exact.regular(min(dim, count)) if coefficient is None else coefficient
+    coefficient = exact.regular(min(dim, count)) if limit else None
     return of_data(squares, both, place, of_nodes, coefficient, nbeta=nbeta, gamma=gamma, basis=GAUSSIAN)
 
 
@@ -179,11 +180,16 @@ def _(rng, nbeta, gamma):
     return of_data(tanh_unit, both, at, of_nodes, exact.regular(2), **settings)
 
 
-def _alone(formula, both, at, losses, coefficient, nbeta, gamma, **options):
-    """A problem whose variables are all on the grid; ``losses`` takes nodes [node, 1, variable]."""
+def _alone(formula, both, at, coefficient, nbeta, gamma, **options):
+    """A problem whose formula is evaluated on a grid of all variables, or of the first with the others zero."""
+    columns = {name: row[:, None] if row.ndim == 1 else row for name, row in both.items()}
 
     def of_nodes(nodes, known):
-        return losses_alone(losses(nodes[:, None]), t=known["t"], scale=known["scale"])
+        places = np.zeros((len(at), len(nodes)))
+        places[: nodes.shape[1]] = nodes.T
+        with np.errstate(over="ignore"):  # an infinite loss has no weight
+            losses = formula(np, places, {}, columns, options.get("sizes", ())).T
+        return losses_alone(losses, t=known["t"], scale=known["scale"])
 
     settings = {"nbeta": nbeta, "gamma": gamma, "basis": GRID, "centre": at} | options
     return of_data(formula, both, at, of_nodes, coefficient, **settings)
@@ -194,12 +200,7 @@ def _(rng, nbeta, gamma):
     x = np.stack([np.ones(SAMPLES + 1), rng.normal(size=SAMPLES + 1)], axis=1)
     both = {"x": x, "y": rng.poisson(np.exp(x @ np.array([0.5, rng.uniform(0.3, 0.6)]))).astype(float)}
     at = least(poisson, split(both)[0], np.zeros(2))
-
-    def losses(v):
-        logs = np.clip(v @ x.T, None, 300)[:, 0]
-        return np.exp(logs) - both["y"][None] * logs
-
-    return _alone(poisson, both, at, losses, exact.regular(2), nbeta, gamma)
+    return _alone(poisson, both, at, exact.regular(2), nbeta, gamma)
 
 
 def _signs(rng):
@@ -212,11 +213,7 @@ def _signs(rng):
 def _(rng, nbeta, gamma):
     both = _signs(rng)
     at = least(logistic, split(both)[0], np.zeros(2))
-
-    def losses(v):
-        return np.logaddexp(0, -both["y"][None] * (v @ both["x"].T)[:, 0])
-
-    return _alone(logistic, both, at, losses, exact.regular(2), nbeta, gamma)
+    return _alone(logistic, both, at, exact.regular(2), nbeta, gamma)
 
 
 @family("softmax_pair", "data", *SETTINGS)
@@ -224,50 +221,27 @@ def _(rng, nbeta, gamma):
     both, beside = _signs(rng), rng.normal(size=2)
     best = least(logistic, split(both)[0], np.zeros(2))
     at = np.concatenate([beside + best / 2, beside - best / 2])
-
-    def losses(v):
-        return np.logaddexp(0, -both["y"][None] * (v @ both["x"].T)[:, 0])
-
     # The difference of two normal weights has twice their variance.
     options = {"centre": best, "precision": gamma / 2, "sizes": (2,)}
-    return _alone(softmax_pair, both, at, losses, exact.regular(2), nbeta, gamma, **options)
+    return _alone(softmax_pair, both, at, exact.regular(2), nbeta, gamma, **options)
 
 
 @family("normal_scale", "data", *SETTINGS)
 def _(rng, nbeta, gamma):
     y = rng.normal() + 10 ** rng.uniform(-0.2, 0.2) * rng.normal(size=SAMPLES + 1)
     at = np.array([y[:-1].mean(), np.log(y[:-1].std())])
-
-    def losses(v):
-        with np.errstate(over="ignore"):
-            return v[..., 1] + (y[None] - v[..., 0]) ** 2 * np.exp(np.minimum(-2 * v[..., 1], 300)) / 2
-
-    return _alone(normal_scale, {"y": y}, at, losses, exact.regular(2), nbeta, gamma)
+    return _alone(normal_scale, {"y": y}, at, exact.regular(2), nbeta, gamma)
 
 
 @family("cauchy_location", "data", *SETTINGS)
 def _(rng, nbeta, gamma):
     y = rng.normal() + rng.standard_cauchy(SAMPLES + 1)
     at = least(cauchy_location, split({"y": y})[0], np.array([np.median(y[:-1])]))
-    options = {"points": 4001}
-    return _alone(
-        cauchy_location,
-        {"y": y},
-        at,
-        lambda v: np.log1p((y[None] - v[..., 0]) ** 2),
-        exact.regular(1),
-        nbeta,
-        gamma,
-        **options,
-    )
+    return _alone(cauchy_location, {"y": y}, at, exact.regular(1), nbeta, gamma, points=4001)
 
 
 @family("two_means", "data", *SETTINGS)
 def _(rng, nbeta, gamma):
     y = np.where(rng.uniform(size=SAMPLES + 1) < 0.5, -1.5, 1.5) + rng.normal(size=SAMPLES + 1)
     at = least(two_means, split({"y": y})[0], np.array([-1.5, 1.5]))
-
-    def losses(v):
-        return -np.logaddexp(-((y[None] - v[..., 0]) ** 2) / 2, -((y[None] - v[..., 1]) ** 2) / 2)
-
-    return _alone(two_means, {"y": y}, at, losses, exact.regular(2), nbeta, gamma, points=801)
+    return _alone(two_means, {"y": y}, at, exact.regular(2), nbeta, gamma, points=801)

@@ -248,14 +248,13 @@ def on_grid(
     at_point: float,
     width: float,
     points: int = 401,
-    reach: float = REACH,
 ) -> Moments:
     r"""Moments by the trapezoidal rule over some variables v around their ``centre``.
 
-    Nodes are :math:`v = v^* + s\sinh x` with ``width`` s, out to ``reach`` standard deviations of the localization;
+    Nodes are :math:`v = v^* + s\sinh x` with ``width`` s, out to nine standard deviations of the localization;
     ``scale`` times the sum of the losses is L, and ``at_point`` is :math:`L(w^*)`.
     """
-    size, ends = len(centre), math.asinh(reach / math.sqrt(gamma) / width)
+    size, ends = len(centre), math.asinh(REACH / math.sqrt(gamma) / width)
     x = np.linspace(-ends, ends, points)
     v = width * np.sinh(x)
     line = np.log(width * np.cosh(x) * (x[1] - x[0])) - gamma / 2 * v**2 + math.log(gamma / (2 * math.pi)) / 2

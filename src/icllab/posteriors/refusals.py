@@ -25,11 +25,6 @@ def unbounded(xp, w, arrays, rows, sizes):
     return xp.sum(arrays["curvatures"] * u**2) / 2 - xp.sum(arrays["slope"] * u**4)
 
 
-def nothing():
-    """No answers."""
-    return {}
-
-
 def _draft(rng, formula, size=4, prior=None):
     arrays = {"rotation": rotation(rng, size), "centre": rng.normal(size=size), "slope": np.zeros(size)}
     arrays["slope"][0] = rng.uniform(0.5, 1.5)
@@ -38,7 +33,7 @@ def _draft(rng, formula, size=4, prior=None):
         arrays["curvatures"][0] = 0.0
     if formula is quadratics:
         prior = Prior(centre=arrays["centre"] + rng.uniform(3, 5), std=0.05)
-    return Draft(formula, arrays, arrays["centre"], nothing, prior=prior)
+    return Draft(formula, arrays, arrays["centre"], dict, prior=prior)
 
 
 for _name, _formula in {

@@ -8,6 +8,7 @@ perhaps ``warnings``, a list of sentences, and ``gradients``, a number.
 import math
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,15 +121,16 @@ def score(
         estimator: Function ``estimate(posterior, *, key)``.
         problems: Names of problems; None: all.
         keys: Numbers of the keys that problems are drawn by; None is the member that papers cite.
-        seed: Number of the estimator's own key.
+        seed: Number of the estimator's own keys, of which each problem has another.
 
     Raises:
         InputError: There is no such problem, or the estimator returns something else.
     """
     for name in names() if problems is None else problems:
+        own = jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))  # so that errors are independent
         for number in keys:
             known = problem(name, key=None if number is None else jax.random.key(number))
-            yield from _rows(estimator, known, number, jax.random.fold_in(jax.random.key(seed), number or 0))
+            yield from _rows(estimator, known, number, jax.random.fold_in(own, number or 0))
 
 
 def _rows(estimator: Estimator, known: Problem, number: int | None, key: Any) -> list[Row]:

@@ -82,6 +82,7 @@ def write_torch(problem: Problem, folder: Path) -> list[Path]:
             nbeta=repr(float(problem.nbeta)),
             localization=repr(problem.localization),
             sizes=repr(draft.sizes),
+            prior=None if draft.prior is None else (np.asarray(draft.prior.centre).tolist(), draft.prior.std),
             formula=textwrap.dedent(inspect.getsource(draft.formula)).strip(),
             function=draft.formula.__name__,
             least=LEAST_ROWS,
@@ -102,6 +103,7 @@ import numpy as np
 import torch
 
 NBETA, LOCALIZATION, SIZES = {nbeta}, {localization}, {sizes}
+PRIOR = {prior}  # centre and standard deviation of a normal prior beside the localization
 LOG_2 = math.log(2)
 FILE = Path(__file__).with_name("data.npz")
 

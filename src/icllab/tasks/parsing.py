@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from icllab.core import kernels
 from icllab.core.errors import IclError, InputError, expected, require_known, unknown
 from icllab.core.protocols import AbstractTask, require_task
 from icllab.core.user_files import failure, named
@@ -266,6 +267,8 @@ def _value(name: str, text: Any, annotation: Any = None) -> Any:
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
+    if name.endswith("kernel") and text in kernels.FUNCTIONS:
+        return kernels.FUNCTIONS[text]
     if name == "paths":
         return [text] if not Path(text).is_dir() else sorted(path for path in Path(text).rglob("*") if path.is_file())
     if text.endswith(".npy"):

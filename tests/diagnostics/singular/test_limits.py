@@ -6,7 +6,8 @@ import pytest
 
 from icllab import posteriors
 from icllab.diagnostics import learning_coefficient
-from icllab.diagnostics.singular.limits import POPULATIONS, _growth_warnings
+from icllab.diagnostics.singular.limits import POPULATIONS, _growth_warnings, _regular_warnings
+from icllab.diagnostics.singular.minimum_geometry import SURE, Geometry
 
 
 def of_tanh(problem, units, count=256):
@@ -64,3 +65,33 @@ def test_limits_that_are_wrong_are_warned_of(name, sentence, number):
     with jax.enable_x64(True):
         limit = learning_coefficient(problem, key=jax.random.key(5), sampler=POPULATIONS)
     assert any(sentence in text for text in limit.attrs["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("curvatures", "size", "regular", "value", "warned"),
+    [
+        ([1.0], 2, SURE, 0.75, True),  # no minima leave the manifold, and the curve says that they do
+        ([1.0], 2, 1 - SURE, 0.75, False),  # they were seen to leave it
+        ([1.0], 2, SURE, 0.55, False),  # within three errors
+        ([1.0, 0.01], 2, 0.5, 0.75, True),  # a curvature that the temperatures do not show
+        ([1.0, 0.2], 2, 0.5, 0.75, False),  # one that they show and the curve does not: noise, perhaps
+        ([1.0, 0.2], 2, 0.5, 1.25, True),
+        ([], 2, SURE, 0.5, True),
+    ],
+)
+def test_a_regular_point_with_another_limit_is_warned_of(curvatures, size, regular, value, warned):
+    geometry = Geometry(np.array(curvatures), regular)
+    assert bool(_regular_warnings(geometry, value, 0.03, size, 40.0)) == warned
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["product_regression", "tanh_unit"])
+@pytest.mark.parametrize("number", range(40, 46))
+def test_wrong_limits_of_regular_points_are_not_silent(name, number):
+    """Forty samples: the curve does not reach the temperatures at which it ends at half the rank."""
+    problem = posteriors.problem(name, key=jax.random.key(number))
+    with jax.enable_x64(True):
+        limit = learning_coefficient(problem, key=jax.random.key(number), sampler=POPULATIONS)
+    off = abs(float(limit["estimate"]) - problem.answers["coefficient"].value)
+    right = off < max(3 * float(limit["mcse"]), 0.1 * problem.answers["coefficient"].value)
+    assert right or limit.attrs["warnings"]

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.optimize import minimize
 
 from icllab import posteriors
 from icllab.core.errors import InputError
@@ -14,6 +15,7 @@ from icllab.diagnostics import (
     HMC,
     LocalPosterior,
     Quadrature,
+    coefficient_of_draws,
     hessian_influence,
     influence,
     susceptibility,
@@ -143,6 +145,55 @@ def test_a_fit_without_the_ten_most_influential_samples_moves_more_than_without_
     assert np.corrcoef(changes, predicted)[0, 1] > 0.9
 
 
+def tanh_network():
+    """The loss of four tanh units on 90 samples, a function that trains from a start, and the data."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-2, 2, 90)
+    data = {"x": x, "y": np.sin(2 * x) + 0.3 * x + 0.2 * rng.standard_t(3, 90)}
+
+    def answers(w, x):
+        return jnp.tanh(x[:, None] * w[None, :4] + w[None, 4:8]) @ w[8:12]
+
+    def loss(w, rows):
+        return jnp.mean((answers(w, rows["x"]) - rows["y"]) ** 2) / 2 + 1e-3 * jnp.sum(w**2)
+
+    slope, curvature = jax.jit(jax.value_and_grad(loss)), jax.jit(jax.hessian(loss))
+
+    def trained(rows, start):
+        w = minimize(lambda w: [np.asarray(a, float) for a in slope(w, rows)], start, jac=True, method="L-BFGS-B").x
+        for _ in range(30):
+            w = w - np.linalg.solve(np.asarray(curvature(w, rows)) + 1e-9 * np.eye(12), slope(w, rows)[1])
+        assert np.linalg.norm(slope(w, rows)[1]) < 1e-9
+        return w
+
+    return loss, lambda w: answers(w, jnp.array([0.0]))[0], trained, data, rng
+
+
+@pytest.mark.slow
+def test_a_network_trained_without_the_ten_most_influential_samples_moves_as_predicted():
+    """By the Bayesian influence of chains and by the Hessian; without ten at random it moves less."""
+    with jax.enable_x64(True):
+        loss, answer, trained, data, rng = tanh_network()
+        w = trained(data, rng.normal(size=12))
+        posterior = LocalPosterior.from_function(loss, jnp.asarray(w), data=data, nbeta=1e6, localization=100.0)
+        classical = hessian_influence(posterior, {"answer": answer})
+        bayesian = influence(HMC(chains=8).sample(posterior, key=KEY), {"answer": answer})
+
+        def moved(out):
+            rows = {name: np.delete(row, out) for name, row in data.items()}
+            return float(answer(jnp.asarray(trained(rows, w))) - answer(jnp.asarray(w)))
+
+        random = [rng.choice(90, 10, replace=False) for _ in range(30)]
+        changes = np.array([moved(out) for out in random])
+        for found in (classical, bayesian):
+            predicted = found["leave_one_out"].values[:, 0]
+            most = np.argsort(-predicted)[:10]
+            whole, of_most = predicted[most].sum(), moved(most)
+            assert 0 < whole < of_most < 3 * whole  # to first order ten of ninety move it half as much
+            assert of_most > changes.max()
+            assert np.corrcoef(changes, [predicted[out].sum() for out in random])[0, 1] > 0.9
+
+
 class Stacked:
     """One number as a vector."""
 
@@ -189,6 +240,17 @@ def test_chains_of_another_program_are_read_from_a_dataset():
         attrs={"nbeta": problem.nbeta},
     )
     np.testing.assert_allclose(influence(theirs)["influence"], ours["influence"], atol=1e-4)
+    at_point = theirs.assign(baseline=("sample", problem.numpy_loss(problem.at)))
+    found, known = coefficient_of_draws(at_point), coefficient_of_draws(draws)
+    for name in ("estimate", "mcse", "rhat", "ess"):
+        assert float(found[name]) == pytest.approx(float(known[name]), rel=1e-3)
+    unlike = at_point.assign(sample_loss=theirs["sample_loss"] + xr.DataArray(np.arange(4.0), dims="chain"))
+    with pytest.warns(UserWarning, match="chains disagree"):
+        assert float(coefficient_of_draws(unlike)["rhat"]) > 1.5
+    with pytest.raises(InputError, match="a Dataset with baseline"):
+        coefficient_of_draws(theirs)
+    with pytest.raises(InputError, match="checks: expected None with a Dataset"):
+        coefficient_of_draws(at_point, checks=("hessian",))
     part = influence(theirs.isel(sample=slice(0, 10)).assign_attrs(n=40))
     np.testing.assert_allclose(part["leave_one_out"], ours["leave_one_out"][:10], atol=1e-4)
     drifting = theirs.assign(sample_loss=theirs["sample_loss"] + xr.DataArray(np.arange(4.0), dims="chain"))

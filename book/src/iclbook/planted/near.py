@@ -14,6 +14,7 @@ CLAIMS = (
     "descent/depth_needs_rotation",
     "descent/gd_plus_plus",
     "descent/merged_heads_drop_once",
+    "descent/softmax_layers_are_steps",
     "descent/softmax_saddles",
     "descent/which_algorithm",
     "induction/abrupt_learning",

@@ -46,6 +46,7 @@ from icllab.diagnostics.singular.temperature_estimates import (
     chosen,
     estimate_at_temperature,
     estimate_from_draws,
+    estimate_from_losses,
 )
 from icllab.models.pretrained.ignored_fields import names_ignored
 
@@ -214,18 +215,28 @@ def coefficient_at_temperature(
 @names_ignored
 @shows("learning coefficient")
 def coefficient_of_draws(
-    draws: Draws, *, checks: Sequence[str] | None = None, progress: bool | None = None
+    draws: Draws | xr.Dataset, *, checks: Sequence[str] | None = None, progress: bool | None = None
 ) -> xr.Dataset:
     """Estimate the coefficient at the temperature of draws, from these draws alone.
 
     Args:
-        draws: Draws of chains, ``HMC().sample(posterior, key=key)`` or ``posterior_draws(posterior, key=key)``.
-        checks: ``("hessian",)`` or ``()``; None: the first, shortened.
+        draws: Draws of chains, ``HMC().sample(posterior, key=key)`` or ``posterior_draws(posterior, key=key)``. Or a
+            Dataset of another program's chains: ``sample_loss`` over (``chain``, ``draw``, ``sample``) and
+            ``baseline`` (``sample``), the losses of these samples at the point, with the attribute ``nbeta``.
+        checks: ``("hessian",)`` or ``()``; None: the first, shortened. A Dataset has none.
         progress: Whether what is done is shown; None: on a terminal and in a notebook.
 
     Returns:
-        What :func:`coefficient_at_temperature` returns, without the checks that need more draws.
+        What :func:`coefficient_at_temperature` returns, without the checks that need more draws; of a Dataset without
+        what needs the parameters.
+
+    Raises:
+        InputError: The Dataset lacks the losses.
     """
+    if isinstance(draws, xr.Dataset):
+        if checks:
+            raise expected("checks", "None with a Dataset", checks, "the Hessian needs the function")
+        return _described(estimate_from_losses(draws), "at_temperature", AT_ONE)
     require_instance("draws", draws, Draws, "draws of chains, as HMC().sample(posterior, key=key) returns them")
     return _described(estimate_from_draws(draws, checks=Checks.parse(checks)), "at_temperature", AT_ONE)
 

@@ -21,7 +21,7 @@ from icllab.diagnostics.sampling.smc import SMC
 from icllab.diagnostics.singular.estimate_checks import FEWEST, Lowest, lowest_near, with_descent, with_rise
 from icllab.diagnostics.singular.extrapolation import extrapolated
 from icllab.diagnostics.singular.free_energies import free_energy_of_populations
-from icllab.diagnostics.singular.minimum_geometry import geometries
+from icllab.diagnostics.singular.minimum_geometry import SURE, Geometry, geometries
 from icllab.diagnostics.singular.temperature_estimates import checked, with_prior_share
 
 DECADES = 2.5  # of inverse temperature that a curve has
@@ -42,6 +42,7 @@ NEAR = 0.1  # of a ray, where the order of the loss is seen
 CURVED = 3.0  # order below which the point has curvatures
 UNEVEN = 0.5, 0.05  # of an order, and the share of rays that are as far below it, and above it
 RECOGNISED = 0.9  # probability above which a limit is half the rank of a Hessian
+UNSEEN = 3.0  # times the localization, below which nbeta times a curvature adds little to a curve
 PROBES = 1  # folded into the key of populations for the geometry of the minimum
 
 
@@ -133,13 +134,9 @@ def _limit(
 ) -> xr.Dataset:
     """The limit of a curve, with a warning if no curve fits, or if that of a regular point ends elsewhere."""
     nbeta = math.exp(intervals[-1].mean())
-    limit = extrapolated(
-        intervals,
-        slopes,
-        parameters=local.centre.size,
-        localization=local.localization,
-        hypotheses=geometries(local, lowest.place, nbeta, jax.random.fold_in(key, PROBES)),
-    )
+    hypotheses = geometries(local, lowest.place, nbeta, jax.random.fold_in(key, PROBES))
+    options: Any = {"parameters": local.centre.size, "localization": local.localization, "hypotheses": hypotheses}
+    limit = extrapolated(intervals, slopes, **options)
     apart = abs(limit.seen - limit.level) > max(ERRORS * limit.level_error, APART * limit.value)
     misfits = limit.misfit < RARELY and (limit.regular <= RECOGNISED or apart)
     sentence = "no curve that is considered fits: the temperatures may be too high: take a larger n"
@@ -148,6 +145,10 @@ def _limit(
             f"the curve ends at {limit.seen:.3g}, and half the rank of the Hessian is {limit.value:.3g}: the prior "
             "holds other minima, or the temperatures are too high"
         )
+    sentences = [sentence] if misfits else []
+    sentences += _regular_warnings(
+        hypotheses[0], limit.value, limit.error, local.centre.size, nbeta / local.localization
+    )
     return xr.Dataset(
         {
             "estimate": limit.value,
@@ -161,8 +162,27 @@ def _limit(
             "multiplicity_probability": ("multiplicity", limit.multiplicities),
         },
         coords={"bound": ["low", "high"], "multiplicity": 1 + np.arange(len(limit.multiplicities))},
-        attrs={"warnings": [sentence] if misfits else []},
+        attrs={"warnings": sentences},
     )
+
+
+def _regular_warnings(geometry: Geometry, value: float, error: float, size: int, scale: float) -> list[str]:
+    """A sentence if a point is regular and the limit of the curve is another than half the rank of its Hessian.
+
+    Curvatures of data may be those of noise, and a limit below half the rank is right then. It is told if ``scale``,
+    nbeta over the localization, is too small for a curvature to have added to the curve.
+    """
+    h = geometry.curvatures
+    if len(h) < size and geometry.regular < SURE:
+        return []
+    half, unseen = len(h) / 2, len(h) > 0 and scale * float(h.min()) < UNSEEN
+    beyond = max(ERRORS * error, APART * half)
+    if not (value - half > beyond or (unseen and half - value > beyond)):
+        return []
+    return [
+        f"the point is regular, with half the rank of the Hessian, {half:.3g}, as the limit, and the curve fits "
+        f"{value:.3g}: the temperatures are too high: take a larger n"
+    ]
 
 
 def limit_of_populations(posterior: LocalPosterior, *, key: PRNGKeyArray, sampler: SMC) -> xr.Dataset:

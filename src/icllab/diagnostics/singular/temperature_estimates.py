@@ -20,6 +20,8 @@ from jaxtyping import PRNGKeyArray
 
 from icllab.core.errors import expected, require_known
 from icllab.core.progress import part
+from icllab.diagnostics.sampling.chain_statistics import statistics
+from icllab.diagnostics.sampling.chains import Chains
 from icllab.diagnostics.sampling.local_loss import MOST_PULL, LocalLoss
 from icllab.diagnostics.sampling.local_posteriors import LocalPosterior
 from icllab.diagnostics.sampling.sampled_losses import Batches
@@ -40,6 +42,8 @@ from icllab.diagnostics.singular.free_energies import annealed_slope
 
 CHECKS = ("minimum", "hessian", "step_size", "data", "limit")
 OF_HESSIAN = 0.25  # nominal seconds of the Hessian over those of the chains, if checks are shortened
+OF_LOSSES = ("estimate", "mcse", "rhat", "ess", "drift", "drift_error", "chain_estimate", "chain_mcse", "loss_trace")
+OF_LOSSES += ("baseline", "least_loss")  # what losses alone tell
 PLACES = 8  # one and seven draws of the prior, where the curvature of a loss that is annealed is computed
 
 
@@ -159,6 +163,20 @@ def estimate_from_draws(draws: Draws, reason: str = "asked for", checks: Checks 
     made = [name for name in ("hessian",) if name in checks and math.isfinite(rows["hessian_share"])]
     dataset = xr.Dataset(rows, attrs=settings | {"checks": ", ".join(made)})
     return dataset.assign_attrs(warnings=chain_warnings(dataset))
+
+
+def estimate_from_losses(draws: xr.Dataset) -> xr.Dataset:
+    """The estimate of another program's chains, from losses of samples at their draws and at the point."""
+    for name in ("sample_loss", "baseline"):
+        if name not in draws:
+            raise expected("draws", f"a Dataset with {name}", sorted(map(str, draws.data_vars)))
+    nbeta, baseline = float(draws.attrs["nbeta"]), draws["baseline"].astype(np.float64)
+    above = (draws["sample_loss"].astype(np.float64) - baseline).mean("sample").transpose("chain", "draw").values
+    still = np.zeros(above.shape)  # distances from the point, which are not known
+    parts: Any = above[..., None], still, still[:, 0], 0.0, still[:, :0]
+    rows = statistics(Chains(*parts), np.array([float(baseline.mean())]), nbeta, still[:, 0] > 0) | {"slope": 0.0}
+    dataset = xr.Dataset(rows, attrs={"nbeta": nbeta, "checks": ""})
+    return dataset[list(OF_LOSSES)].assign_attrs(warnings=chain_warnings(dataset))
 
 
 def checked(estimate: xr.Dataset, name: str) -> xr.Dataset:

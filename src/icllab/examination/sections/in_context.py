@@ -19,6 +19,7 @@ from icllab.examination.measuring import Paired, baselines, eighth, latest, loss
 from icllab.examination.section import UNDECIDED, Finding, Section, Size, tail
 from icllab.examination.subject import Subject
 from icllab.models.torch_derivatives import with_autograd
+from icllab.tasks import SignLabels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +48,8 @@ def measure(subject: Subject, size: Size, key: PRNGKeyArray) -> xr.Dataset:
     table = table_of(rows)
     numbers = {name: value.mean for name, value in values.items()}
     numbers |= {f"{name}_error": value.error for name, value in values.items()}
-    attributes = {"kind": subject.kind, "unit": _UNITS[subject.kind], "network": subject.name}
+    unit = "nats" if isinstance(subject.task, SignLabels) else _UNITS[subject.kind]
+    attributes = {"kind": subject.kind, "unit": unit, "network": subject.name}
     table["samples"] = ("prompt", rows[subject.name][:, -1])
     return table.assign(numbers).assign_attrs(attributes)
 
