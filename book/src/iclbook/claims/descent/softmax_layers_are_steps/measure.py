@@ -194,7 +194,9 @@ def train(point, key, learn):
                 whole = eqx.tree_at(lambda n: n.blocks, network, eqx.combine(arrays, static))
                 return jnp.mean(jax.vmap(lambda k: loss(whole, k))(jax.random.split(key, point.batch)))
 
-            changes, memory = optimizer.update(jax.grad(mean_loss)(arrays), memory)
+            gradient = jax.grad(mean_loss)(arrays)
+            with jax.numpy_dtype_promotion("standard"):
+                changes, memory = optimizer.update(gradient, memory)
             return (optax.apply_updates(arrays, changes), memory), None
 
         keys = jax.random.split(of_prompts, point.updates if learn else 0)
