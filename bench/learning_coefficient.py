@@ -335,7 +335,7 @@ def language():
         logits = jax.vmap(lambda row: model(TokenPrompt(jnp.append(row, 0))))(ids)
         return -jnp.take_along_axis(jax.nn.log_softmax(logits[:, :-1]), ids[:, 1:, None], 2).mean()
 
-    sampler = SGLD(chains=1, batch=READ)
+    sampler = SGLD(batch=READ)
     local = LocalLoss.from_loss(our_loss, model, jnp.asarray(texts), block=READ, pull=setting["localization"])
     target = sampler.target(local.posterior(setting["nbeta"], setting["localization"]), local.known)
     options = {"step_size": setting["step"], "warm_up": 0, "draws": OF_LANGUAGE, "mode": "map"}

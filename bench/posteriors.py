@@ -12,6 +12,9 @@ A user does not know the answer and could not choose it.
 Usage: python bench/posteriors.py [--estimators NAME ...] [--problems NAME ...] [--keys 1 2] [--runs 1] [--settings]
        [--rows bench/posteriors_rows.jsonl] [--table] [--answers]
 
+Rows of "sgld", "sgld, long" and "sgld, calibrated" are in ``bench/calibration_rows.jsonl``: defaults, ten times as many
+steps, and settings that are calibrated on the other problems, on the twelve problems of keys 203 and 204.
+
 ``--answers`` writes the answers of the package again, from the formulas and the table of populations. The rows of
 devinterp 2.0.1 are taken with ``--estimators "devinterp sgmcmc_sgld"``: it is not a dependency, and neither is PyTorch.
 """
@@ -34,7 +37,7 @@ import numpy as np
 import icllab
 from icllab import posteriors
 from icllab.core.errors import InputError
-from icllab.diagnostics import HMC, MALA, coefficient_at_temperature, learning_coefficient
+from icllab.diagnostics import HMC, MALA, SGLD, coefficient_at_temperature, learning_coefficient
 from icllab.posteriors import stored
 from icllab.posteriors.problems import families
 from icllab.posteriors.scores import WITHIN, Row, score, summaries
@@ -68,6 +71,14 @@ def at_temperature_quick(posterior, *, key):
     """Short chains without checks."""
     dataset = coefficient_at_temperature(posterior, key=key, sampler=HMC(chains=4, warm_up=200, draws=500), checks=())
     return {"level": _pair(dataset), "warnings": dataset.attrs["warnings"]}
+
+
+def sgld_calibrated(posterior, *, key, without):
+    """Langevin dynamics with the settings that problems of other names propose; the proposal is part of its seconds."""
+    of_settings, of_chains = jax.random.split(key)
+    found = posteriors.calibrate_sampler(posterior, key=of_settings, seconds=10.0, without=without)
+    estimate = at_temperature(posterior, key=of_chains, sampler=found.sampler)
+    return estimate | {"warnings": [*estimate["warnings"], *found.warnings]}
 
 
 def variance_alone(posterior, *, key):
@@ -270,6 +281,9 @@ ESTIMATORS = {
     "at temperature": at_temperature,
     "at temperature, float32": at_temperature_float32,
     "at temperature, 4 x 500": at_temperature_quick,
+    "sgld": functools.partial(at_temperature, sampler=SGLD()),
+    "sgld, long": functools.partial(at_temperature, sampler=SGLD(warm_up=20_000)),
+    "sgld, calibrated": sgld_calibrated,
     "variance alone": variance_alone,
     "laplace": laplace,
     "dead directions": dead_directions,
@@ -399,7 +413,7 @@ def _lines(name, rows, pooled=False):
 def main():
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ours = [name for name in ESTIMATORS if not name.startswith("devinterp")]
+    ours = [name for name in ESTIMATORS if not name.startswith(("devinterp", "sgld"))]
     parser.add_argument("--estimators", nargs="+", default=ours, choices=list(ESTIMATORS))
     parser.add_argument("--problems", nargs="+", default=None)
     parser.add_argument("--keys", type=int, nargs="*", default=[])
@@ -430,7 +444,8 @@ def _run(found, file, name, problem, key, run, setting):
     label = name if not setting else f"{name} | {', '.join(f'{option}={value}' for option, value in setting.items())}"
     if (label, problem, key, run) in found:
         return
-    rows = list(score(functools.partial(ESTIMATORS[name], **setting), problems=[problem], keys=[key], seed=run))
+    options = setting | ({"without": (problem,)} if name == "sgld, calibrated" else {})
+    rows = list(score(functools.partial(ESTIMATORS[name], **options), problems=[problem], keys=[key], seed=run))
     found[label, problem, key, run] = rows
     entry = {"estimator": label, "problem": problem, "key": key, "run": run, "digest": posteriors.digest()}
     with file.open("a") as lines:
