@@ -113,7 +113,7 @@ def test_a_paper_that_no_claim_cites_says_what_of_it_is_here(make_papers, papers
     cited = {source.key for card in known.values() for source in card.sources}
     cited |= {source.key for table in sources.values() for source in table}
     left = papers.keys() - cited
-    assert {"Gibson26", "Yan26", "HitchcockHoogland25"} <= left
+    assert {"Gibson26", "Varre25", "HitchcockHoogland25"} <= left
     assert all("note" in papers[key] for key in left)
     page = make_papers.page({"Gibson26": {"note": "Here: nothing.", "row": [{"says": "Things fall."}]}}, toy())
     assert "Gibson et al. (2026), Gibson26" in page
