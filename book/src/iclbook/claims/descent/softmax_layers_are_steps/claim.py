@@ -47,7 +47,7 @@ def theory(dataset: xr.Dataset) -> xr.Dataset:
 def power(values: xr.DataArray, along: str) -> xr.DataArray:
     """Slope of the logarithm of positive values against the logarithm of an axis."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        logarithms = np.log(values).assign_coords({along: np.log(values[along])})
+        logarithms = xr.DataArray(np.log(values)).assign_coords({along: np.log(values[along])})
     return logarithms.polyfit(along, 1)["polyfit_coefficients"].sel(degree=1, drop=True)
 
 

@@ -47,7 +47,7 @@ def measure(point, *, key, plain=False, exchanged=False, warmer=1.0, narrow=Fals
         gap = 1 - _softmax_steps.margins(signed, own) / largest
         scaled = gap * point.rate * largest**2 * np.array(list(steps))[:, None]
         wide = np.linspace(0.5, 1.5, point.dim)
-        others, signs = separable(rng, point.prompts, 2 * point.examples, point.dim, wide)
+        others, signs = separable(rng, point.prompts, 2 * point.examples, point.dim, wide)  # pyright: ignore[reportArgumentType]
         target = _softmax_steps.classifiers(signs[..., None] * others, point.rate, max(short))
         repeated = classifiers_of(member(trained, point.seed.index(seed)), others, signs, max(short))
         off = np.array([distance(repeated[n - 1], target[n - 1]) if n in short else np.nan for n in steps])
@@ -158,7 +158,7 @@ def member(networks, index):
 
 def train(point, key, learn):
     """Train one block for each seed to imitate a step from random classifiers; a stack of networks."""
-    readout = constructions.gradient_descent(NormalisedDescent(point.rate, layers=1, dim=point.dim)).readout
+    readout = constructions.gradient_descent(NormalisedDescent(point.rate, layers=1, dim=point.dim)).readout  # pyright: ignore[reportAttributeAccessIssue]
     options = BlockOptions(**ATTENTION, head_dim=point.dim)
     arrangement = SignedExamples(answers="last", causal=False, query_is_key=False, dim=point.dim)
     schedule = optax.cosine_decay_schedule(point.learning_rate, point.updates)
@@ -166,7 +166,7 @@ def train(point, key, learn):
 
     def start(key):
         fields = {"dim": point.dim, "width": None, "layers": 1, "block": options, "positions": "none", "std": 0.3}
-        return eqx.tree_at(lambda n: n.readout, Classifier(arrangement, **fields, key=key), readout)
+        return eqx.tree_at(lambda n: n.readout, Classifier(arrangement, **fields, key=key), readout)  # pyright: ignore[reportCallIssue]
 
     def loss(network, key):
         of_inputs, of_task, of_size, of_classifier = jax.random.split(key, 4)
