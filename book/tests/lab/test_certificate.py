@@ -11,7 +11,7 @@ from icllab.lab import certificate, evidence, power, records, verification
 from icllab.lab.evidence import evidence_of
 
 RECORDED = "asymptotics/double_descent"
-WITHOUT_DATA = "routing/long_tail"
+WITHOUT_DATA = "asymptotics/task_diversity_threshold"
 
 
 @pytest.fixture(scope="module")
@@ -212,10 +212,10 @@ def test_another_version_of_the_library_may_word_its_checklists_otherwise(whole,
 
 
 def test_a_claim_without_data_has_no_certificate_and_one_of_version_03_is_not_checked(whole, verified, capfd):
-    words = f"{WITHOUT_DATA} is not recorded at size medium"
+    words = f"{WITHOUT_DATA} is not recorded at size small"
     assert main(["certify", WITHOUT_DATA]) == 3
     assert words in capfd.readouterr().err
-    older = {**whole, "claim": WITHOUT_DATA, "size": "medium", "origin": "entry", "schema": certificate.OLDER}
+    older = {**whole, "claim": WITHOUT_DATA, "size": "small", "origin": "entry", "schema": certificate.OLDER}
     result = verified(certificate.sealed(older))
     assert (result.exit_status, result.verdict, result.differs) == (3, None, ())
     assert f"all else ({words}" in result.unchecked[0]

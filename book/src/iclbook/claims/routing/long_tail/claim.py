@@ -120,7 +120,9 @@ claim = Claim(
     controls={
         "shuffled": Control("the label that is asked for is drawn at random", measure={"shuffled": True}),
         "in_context": Control(
-            "every query is among the items shown: nothing is to be recalled", {"shown": 1.0}, axes=FEW
+            "every query is among the items shown: nothing is to be recalled",
+            {"shown": 1.0},
+            axes=FEW | {"pool": ("few", "many")},
         ),
         "leaked": Control("the tests are of functions of the training, not edited", {"leaked": True}, axes=FEW),
     },
