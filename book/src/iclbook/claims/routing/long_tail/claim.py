@@ -122,7 +122,7 @@ claim = Claim(
         "in_context": Control(
             "every query is among the items shown: nothing is to be recalled",
             {"shown": 1.0},
-            axes=FEW | {"pool": ("few", "many")},
+            axes={"pool": ("few", "many"), "seed": tuple(range(8))},
         ),
         "leaked": Control("the tests are of functions of the training, not edited", {"leaked": True}, axes=FEW),
     },
