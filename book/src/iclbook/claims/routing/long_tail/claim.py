@@ -120,9 +120,12 @@ claim = Claim(
     controls={
         "shuffled": Control("the label that is asked for is drawn at random", measure={"shuffled": True}),
         "in_context": Control(
-            "every query is among the items shown: nothing is to be recalled",
+            "every query is among the items shown: nothing is to be recalled", {"shown": 1.0}, axes=FEW
+        ),
+        "copied": Control(
+            "of many functions every query is among the items shown, and several lengths hinder",
             {"shown": 1.0},
-            axes={"pool": ("few", "many"), "seed": tuple(range(8))},
+            axes={"pool": ("many",), "seed": tuple(range(16))},
         ),
         "leaked": Control("the tests are of functions of the training, not edited", {"leaked": True}, axes=FEW),
     },
