@@ -75,16 +75,31 @@ def test_seeds_that_share_their_prompts_are_told(getkey, monkeypatch):
 
 
 def split_and_more(source):
-    """The keys that a function splits and splits or folds once more, in the source of a module."""
+    """The keys that a function splits and splits or folds once more, in the source of a module.
+
+    A parameter of an inner function is a key of its own.
+    """
     found = []
     for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
-        uses = {}
-        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args):
-            name = ast.unparse(call.func)
-            if name in ("jax.random.split", "jax.random.fold_in"):
-                uses.setdefault(ast.unparse(call.args[0]), []).append(name)
+        uses, inner = {}, [node for node in ast.walk(function) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+        own = {call for node in inner if node is not function for call in key_uses(node) & of_parameters(node)}
+        for call in key_uses(function) - own:
+            uses.setdefault(ast.unparse(call.args[0]), []).append(ast.unparse(call.func))
         found += [f"{function.name}: {key}" for key, names in uses.items() if "jax.random.split" in names and names[1:]]
     return found
+
+
+def key_uses(function):
+    """The calls in a function that split or fold a key."""
+    names = ("jax.random.split", "jax.random.fold_in")
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args)
+    return {call for call in calls if ast.unparse(call.func) in names}
+
+
+def of_parameters(function):
+    """Those of them whose key is a parameter of the function."""
+    parameters = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
+    return {call for call in key_uses(function) if ast.unparse(call.args[0]) in parameters}
 
 
 def test_a_key_that_is_split_and_folded_too_gives_the_same_keys_twice(getkey):
@@ -104,4 +119,11 @@ def test_no_claim_splits_a_key_and_splits_or_folds_it_once_more():
 )
 def test_a_key_that_is_used_in_both_ways_is_found(second, bad):
     source = f"def measure(key, other):\n    a, b = jax.random.split(key)\n    return jax.random.{second}\n"
+    assert split_and_more(source) == (["measure: key"] if bad else [])
+
+
+@pytest.mark.parametrize(("parameter", "bad"), [("key", False), ("other", True)])
+def test_a_parameter_of_an_inner_function_is_another_key(parameter, bad):
+    inner = f"    def one({parameter}):\n        return jax.random.split(key)\n"
+    source = f"def measure(key):\n    a, b = jax.random.split(key)\n{inner}    return one(a)\n"
     assert split_and_more(source) == (["measure: key"] if bad else [])
