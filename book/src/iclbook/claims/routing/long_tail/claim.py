@@ -102,7 +102,8 @@ claim = Claim(
     ),
     conditions=(
         "Transformers of two layers, 2000 updates by Adam; a tail of exponent 1.75; four pairs, or one to four; half "
-        "of the queries are not shown. Learned: an accuracy above 0.8; help: by 0.1, set on these data. The sentence was chosen on eleven other seeds."
+        "of the queries are not shown. Learned: an accuracy above 0.8; help: by 0.1, set on these data. The sentence "
+        "was chosen on eleven other seeds."
     ),
     sources=("SLT22",),
     axes=(Axis("pool", "P", "functions in training"), Axis("lengths", "N", "lengths of contexts in training")),
