@@ -58,7 +58,7 @@ def answer(*words, status=0):
 
 def imported():
     """Modules of the template's package, or of its claim."""
-    return [name for name in sys.modules if name.startswith(("my_claims", "icllab_claim"))]
+    return [name for name in sys.modules if name.startswith(("my_claims", "icllab_file_"))]
 
 
 def archives(dist):
