@@ -71,8 +71,8 @@ def two_means(xp, w, arrays, rows, sizes):
 def least(formula: Any, rows: Any, start: np.ndarray) -> np.ndarray:
     """The minimum of the mean loss near a start."""
     with np.errstate(over="ignore"):
-        found = minimize(lambda w: formula(np, w, {}, rows, ()).mean(), start, method="Nelder-Mead", tol=1e-6)
-        return minimize(lambda w: formula(np, w, {}, rows, ()).mean(), found.x, tol=1e-9).x
+        minimum = minimize(lambda w: formula(np, w, {}, rows, ()).mean(), start, method="Nelder-Mead", tol=1e-6)
+        return minimize(lambda w: formula(np, w, {}, rows, ()).mean(), minimum.x, tol=1e-9).x
 
 
 def half_tilt(count: int) -> np.ndarray:

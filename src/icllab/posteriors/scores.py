@@ -127,10 +127,12 @@ def score(
         InputError: There is no such problem, or the estimator returns something else.
     """
     for name in names() if problems is None else problems:
-        own = jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))  # so that errors are independent
+        of_problem = jax.random.fold_in(
+            jax.random.key(seed), zlib.crc32(name.encode())
+        )  # so that errors are independent
         for number in keys:
             known = problem(name, key=None if number is None else jax.random.key(number))
-            yield from _rows(estimator, known, number, jax.random.fold_in(own, number or 0))
+            yield from _rows(estimator, known, number, jax.random.fold_in(of_problem, number or 0))
 
 
 def _rows(estimator: Estimator, known: Problem, number: int | None, key: Any) -> list[Row]:

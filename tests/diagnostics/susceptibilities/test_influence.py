@@ -249,6 +249,8 @@ def test_chains_of_another_program_are_read_from_a_dataset():
         assert float(coefficient_of_draws(unlike)["rhat"]) > 1.5
     with pytest.raises(InputError, match="a Dataset with baseline"):
         coefficient_of_draws(theirs)
+    with pytest.raises(InputError, match="the attribute nbeta"):
+        coefficient_of_draws(at_point.drop_attrs())
     with pytest.raises(InputError, match="checks: expected None with a Dataset"):
         coefficient_of_draws(at_point, checks=("hessian",))
     part = influence(theirs.isel(sample=slice(0, 10)).assign_attrs(n=40))

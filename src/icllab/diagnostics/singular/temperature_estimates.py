@@ -170,6 +170,8 @@ def estimate_from_losses(draws: xr.Dataset) -> xr.Dataset:
     for name in ("sample_loss", "baseline"):
         if name not in draws:
             raise expected("draws", f"a Dataset with {name}", sorted(map(str, draws.data_vars)))
+    if "nbeta" not in draws.attrs:
+        raise expected("draws", "a Dataset with the attribute nbeta", sorted(draws.attrs))
     nbeta, baseline = float(draws.attrs["nbeta"]), draws["baseline"].astype(np.float64)
     above = (draws["sample_loss"].astype(np.float64) - baseline).mean("sample").transpose("chain", "draw").values
     still = np.zeros(above.shape)  # distances from the point, which are not known
