@@ -127,9 +127,8 @@ def score(
         InputError: There is no such problem, or the estimator returns something else.
     """
     for name in names() if problems is None else problems:
-        of_problem = jax.random.fold_in(
-            jax.random.key(seed), zlib.crc32(name.encode())
-        )  # so that errors are independent
+        # Errors on different problems are independent.
+        of_problem = jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
         for number in keys:
             known = problem(name, key=None if number is None else jax.random.key(number))
             yield from _rows(estimator, known, number, jax.random.fold_in(of_problem, number or 0))
