@@ -84,6 +84,12 @@ def raced(rows, *, rounds, seconds, clock="cpu"):
     return found
 
 
+def append(file, row):
+    """Append a row to a file of JSON lines, so that an interrupted run goes on."""
+    with file.open("a") as lines:
+        lines.write(json.dumps(row) + "\n")
+
+
 def table(rows, headers):
     """Print rows under their headers: numbers with four digits at the right of their columns, text at the left."""
     rows = [list(row) for row in rows]

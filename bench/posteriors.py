@@ -448,8 +448,7 @@ def _run(found, file, name, problem, key, run, setting):
     rows = list(score(functools.partial(ESTIMATORS[name], **options), problems=[problem], keys=[key], seed=run))
     found[label, problem, key, run] = rows
     entry = {"estimator": label, "problem": problem, "key": key, "run": run, "digest": posteriors.digest()}
-    with file.open("a") as lines:
-        lines.write(json.dumps(entry | {"rows": [asdict(row) for row in rows]}) + "\n")
+    machine.append(file, entry | {"rows": [asdict(row) for row in rows]})
     for row in rows:
         text = f"{row.answer:.4g} {'silent' if row.unwarned else 'wrong' if row.wrong else ''}"
         print(f"{label}: {problem} {row.quantity} {row.value:.4g} ± {row.error:.2g}, {text}", flush=True)

@@ -100,8 +100,7 @@ def main():
             row |= trained(*map(int, network.split("x")), key)
             row["seconds"] = round(time.process_time() - begin, 1)
             rows[network, seed, options.key] = row
-            with options.rows.open("a") as lines:
-                lines.write(json.dumps(row) + "\n")
+            machine.append(options.rows, row)
             print(json.dumps(row), flush=True)
     table(rows)
 

@@ -91,8 +91,7 @@ def main():
                 row |= {"digest": hashlib.sha256(content.encode()).hexdigest()[:13]}
                 row |= {"seconds": round(time.process_time() - begin, 1)}
                 rows[name, kind, text] = row
-                with options.rows.open("a") as lines:
-                    lines.write(json.dumps(row) + "\n")
+                machine.append(options.rows, row)
                 print(json.dumps(row), flush=True)
     table(rows)
 
